@@ -69,6 +69,14 @@ def read(folder: Path, model: onnx.ModelProto, **declared: Any) -> Artifact:
     return ort.read(Request({}, folder, {"path": str(folder.parent / f"{folder.name}.onnx"), **declared}))
 
 
+def sized(folder: Path, model: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> Artifact:
+    """The source, read with its data."""
+    folder.mkdir(parents=True)
+    onnx.save_model(model, folder.parent / "sized.onnx")
+    asked = {"path": str(folder.parent / "sized.onnx")}
+    return ort.read(Request({"samples": made(folder.parent / "sizes", arrays)}, folder, asked))
+
+
 def made(folder: Path, arrays: Mapping[str, np.ndarray] | None = None) -> Artifact:
     """Samples of the splits calibrate and test."""
     arrays = {"x": X} if arrays is None else arrays
@@ -272,6 +280,89 @@ def test_what_does_not_fit_the_model_is_told(
         read(tmp_path / "source", model, **declared)
     assert "\n" not in str(caught.value) and "source.onnx: " in str(caught.value)
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+# --------------------------------------------------------------------------- where items lie
+
+
+def answered(folder: Path, source: Artifact, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What golden keeps of the source's answers to data, which is what the agent does."""
+    batch = source.batch if isinstance(source.batch, int) else 2
+    samples = made(folder / "data", arrays)
+    options = {"splits": ["test"], "metric": "none"}
+    inputs = {"model": source, "samples": samples}
+    kept = golden.run(Request(inputs, stage(folder / "golden"), options, Context(batch=batch)))
+    runtime = PluginModule("onnx", ort.__name__)
+    asked = AgentRequest(
+        "outputs", runtime=runtime, artifact=str(source.path), samples=str(samples.path), split="test", batch=batch
+    )
+    outputs.run(asked, stage(folder / "out"))
+    for spec in kept.outputs:
+        own = tensors.load(Artifact(folder / "out", ""), "test", spec.name)
+        np.testing.assert_allclose(own, tensors.load(kept, "test", spec.name), atol=1e-5)
+    return {spec.name: tensors.load(kept, "test", spec.name) for spec in kept.outputs}
+
+
+H = np.random.default_rng(1).normal(size=(N, 2, 4)).astype("float32")
+
+
+@pytest.mark.parametrize("batch", ["n", 1, 3])
+@pytest.mark.parametrize("first", ["x", "h"])
+def test_items_may_lie_on_another_axis_of_an_input_and_of_an_output(
+    tmp_path: Path, batch: int | str, first: str
+) -> None:
+    model = leaky(batch)
+    if first == "h":
+        h = model.graph.input.pop(1)
+        model.graph.input.insert(0, h)
+    source = sized(tmp_path / "source", model, {"x": X, "h": H})
+    assert {s.name: s.layout for s in (*source.inputs, *source.outputs)} == {"x": "", "h": "SNS", "y": "", "hn": "SNS"}
+    found = answered(tmp_path, source, {"x": X, "h": H})
+    np.testing.assert_allclose(found["y"], X + H[:, 0], atol=1e-5)
+    np.testing.assert_allclose(found["hn"], np.float32(KEPT) * H + X[:, None], atol=1e-5)
+
+
+def test_a_model_for_one_item_may_have_ends_without_an_axis_of_items(tmp_path: Path) -> None:
+    source = sized(tmp_path / "source", counted(), {"x": X, "total": X})
+    assert {s.name: s.layout for s in (*source.inputs, *source.outputs)} == {
+        "total": "S",
+        "x": "",
+        "y": "",
+        "next": "S",
+    }
+    found = answered(tmp_path, source, {"x": X, "total": X[::-1].copy()})
+    np.testing.assert_allclose(found["next"], X + X[::-1], atol=1e-5)
+
+
+def test_a_single_number_is_an_items_own_in_a_model_for_one_item(tmp_path: Path) -> None:
+    model = scalar()
+    for value in (model.graph.input[0], model.graph.output[0]):
+        value.type.tensor_type.shape.dim[0].dim_value = 1
+    rates = np.arange(N)
+    source = sized(tmp_path / "source", model, {"x": X, "rate": rates})
+    found = answered(tmp_path, source, {"x": X, "rate": rates})
+    np.testing.assert_allclose(found["y"], X * rates[:, None] / 2, rtol=1e-6)
+
+
+def test_data_may_keep_the_axis_of_a_batch_of_one(tmp_path: Path) -> None:
+    source = read(tmp_path / "source", leaky(1))
+    found = answered(tmp_path, source, {"x": X[:, None], "h": H[:, :, None]})
+    np.testing.assert_allclose(found["y"], X + H[:, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("arrays", [{"x": X}, {"x": X, "h": H[:, :1]}])
+def test_what_may_be_a_state_is_told_how_to_be_declared(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
+    source = read(tmp_path / "source", leaky())
+    with pytest.raises(InputError, match=r"'hn' was at the call before, declare it: state = \{ h = \"hn\" \}"):
+        answered(tmp_path, source, arrays)
+
+
+def test_data_of_a_declared_state_is_not_used(tmp_path: Path) -> None:
+    source = read(tmp_path / "source", leaky(), state={"h": "hn"})
+    inputs = {"model": source, "items": made(tmp_path / "items", {"x": X, "h": H})}
+    samples = with_states.run(Request(inputs, stage(tmp_path / "seen"), {"sequence": None}))
+    assert [spec.name for spec in samples.inputs] == ["x", "h"]
+    np.testing.assert_allclose(tensors.load(samples, "test", "h"), right()[1], atol=1e-5)
 
 
 # --------------------------------------------------------------------------- data of sequences

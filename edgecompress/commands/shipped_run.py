@@ -27,7 +27,7 @@ def run(folder: Path, inputs: ArrayLike | Mapping[str, ArrayLike], threads: int 
     """
     import numpy as np
 
-    from edgecompress.data import tensors
+    from edgecompress.data import states, tensors
 
     artifact, _, origin = shipped(folder)
     name = runtime_of(artifact, origin.runtime)
@@ -46,7 +46,10 @@ def run(folder: Path, inputs: ArrayLike | Mapping[str, ArrayLike], threads: int 
     except Exception as error:  # whatever an engine raises
         raise StageFailed(f"runtime {name}: {first_line(error)}") from error
     count = len(next(iter(arrays.values())))
-    real = {s.name: [tensors.real(np.asarray(part[s.name]), s) for part in parts] for s in artifact.outputs}
+    real = {
+        s.name: [states.parted(tensors.real(np.asarray(part[s.name]), s), s) for part in parts]
+        for s in artifact.outputs
+    }
     return {output: np.concatenate(each)[:count] for output, each in real.items()}
 
 
@@ -63,9 +66,10 @@ def _arrays(artifact: Artifact, inputs: ArrayLike | Mapping[str, ArrayLike]) -> 
 
 
 def _fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    from edgecompress.data import tensors
+    from edgecompress.data import states, tensors
 
-    if array.shape[1:] != spec.concrete()[1:] and all(isinstance(size, int) for size in spec.shape[1:]):
+    wanted = states.item_shape(spec)
+    if array.shape[1:] != wanted and all(isinstance(size, int) for size in wanted):
         raise InputError(
             f"run: input '{spec.name}' takes {tensors.words(spec)}, the array is {list(array.shape)}; "
             "give the items as the net takes them, preprocessed"
@@ -80,9 +84,12 @@ def _batches(artifact: Artifact, arrays: Mapping[str, np.ndarray]) -> Iterator[d
     """Batches of the size that the artifact takes; the last item fills up the last one."""
     import numpy as np
 
-    size = artifact.batch
+    from edgecompress.data import states
+
+    size, specs = artifact.batch, {spec.name: spec for spec in artifact.inputs}
     count = len(next(iter(arrays.values())))
     step = size if isinstance(size, int) else min(AT_ONCE, count)
     for begin in range(0, count, step):
         index = np.minimum(np.arange(begin, begin + step), count - 1)
-        yield {name: np.ascontiguousarray(array[index]) for name, array in arrays.items()}
+        items = {name: states.joined(array[index], specs[name]) for name, array in arrays.items()}
+        yield {name: np.ascontiguousarray(array) for name, array in items.items()}

@@ -1,4 +1,4 @@
-"""The axes of inputs whose sizes a model leaves open: those that a source declares stay so, others get the data's."""
+"""The axes of inputs whose sizes a model leaves open: ranges that a source declares, and the sizes of data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _range(name: str, text: str) -> Dim:
 
 
 def sizes(inputs: Sequence[TensorSpec], data: Sequence[TensorSpec], dims: Dims) -> dict[str, dict[int, int]]:
-    """{input: {axis: size}} of the open axes behind the batch that get one: the data's, or the only one of a range.
+    """{input: {axis: the data's size}} of the open axes behind the batch that are not in `dims`.
 
     Data whose names do not fit the inputs gives none: who compares them tells.
     """
@@ -51,15 +51,10 @@ def sizes(inputs: Sequence[TensorSpec], data: Sequence[TensorSpec], dims: Dims) 
     found: dict[str, dict[int, int]] = {}
     for spec in inputs:
         shape = given.get(names.get(spec.name, ""), ())
-        own = dims.get(spec.name, {})
-        for axis, size in enumerate(spec.shape):
-            if isinstance(size, int) or not axis:
-                continue
-            known: int | Dim | None = shape[axis] if len(shape) == len(spec.shape) else None
-            if axis in own:
-                known = own[axis].min if own[axis].min == own[axis].max else None
-            if isinstance(known, int):
-                found.setdefault(spec.name, {})[axis] = known
+        for axis, (own, size) in enumerate(zip(spec.shape, shape, strict=False)):
+            free = axis and isinstance(own, Dim) and axis not in dims.get(spec.name, {})
+            if free and isinstance(size, int) and len(shape) == len(spec.shape):
+                found.setdefault(spec.name, {})[axis] = size
     return found
 
 

@@ -6,7 +6,7 @@ Every source is read as a stream, so that no set of data is ever whole in memory
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
@@ -379,7 +379,7 @@ def _drawn(specs: Mapping[str, TensorSpec], limit: int | None, seed: tuple[int, 
 def _noise(spec: TensorSpec, generator: np.random.Generator) -> np.ndarray:
     import numpy as np
 
-    shape, dtype = spec.concrete()[1:], np.dtype(spec.dtype)
+    shape, dtype = replace(spec, shape=states.item_shape(spec)).concrete(), np.dtype(spec.dtype)
     if dtype.kind == "f":
         return np.asarray(generator.standard_normal(shape), dtype)
     high = 256 if dtype == np.uint8 else 128 if dtype == np.int8 else 2  # ids and masks: 0 and 1 are always there

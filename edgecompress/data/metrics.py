@@ -87,14 +87,21 @@ def find(name: str, output: str = "") -> Metric | None:
         return Metric(name, "mean", _users(name))
     if best := TOP.fullmatch(name):
         k = int(best[1])
-        return Metric(name, "share", lambda o, labels: _top(k, _of_classes(o, output), labels), unit="fraction")
+        return Metric(name, "share", lambda o, labels: _top(k, _of_classes(o, labels, output), labels), unit="fraction")
     if task := task_metrics.METRICS.get(name):
         kind: Literal["mse", "mean"] = "mse" if task.better == "lower" else "mean"
-        own_score, of = task.score, _of_classes if name == "auc" else _of
-        every = task.every
-        return Metric(name, kind, lambda o, y: own_score(o if every else of(o, output), y), whole=True, unit=task.unit)
+        own_score, every, classes = task.score, task.every, name == "auc"
+
+        def scores_of(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
+            if every:
+                return own_score(outputs, labels)
+            return own_score(_of_classes(outputs, labels, output) if classes else _of(outputs, output), labels)
+
+        return Metric(name, kind, scores_of, whole=True, unit=task.unit)
     own: dict[str, Metric] = {
-        "perplexity": Metric("perplexity", "perplexity", lambda o, labels: _nats(_of_classes(o, output), labels)),
+        "perplexity": Metric(
+            "perplexity", "perplexity", lambda o, labels: _nats(_of_classes(o, labels, output), labels)
+        ),
         "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),
     }
     if name not in own:
@@ -166,22 +173,24 @@ def _of(outputs: Arrays, name: str) -> np.ndarray:
     return outputs[name] if name else next(iter(outputs.values()))
 
 
-def _of_classes(outputs: Arrays, name: str) -> np.ndarray:
+def _of_classes(outputs: Arrays, labels: np.ndarray, name: str) -> np.ndarray:
     arrays = outputs.outputs if isinstance(outputs, _Noted) else outputs  # to look at one is not to read it
-    return _of(outputs, name or scored([(n, a.dtype.kind == "f", a.ndim) for n, a in arrays.items()]))
+    return _of(outputs, name or _scored([(n, a.dtype.kind == "f", a.ndim) for n, a in arrays.items()], labels.ndim + 1))
 
 
-def scored(outputs: Sequence[tuple[str, bool, int]]) -> str:
-    """The output that scores classes, of (name, whether real numbers, axes): a classifier may have its label before.
+def _scored(outputs: Sequence[tuple[str, bool, int]], axes: int) -> str:
+    """The output that scores classes, of (name, whether real numbers, axes): a classifier may have others before it.
 
-    The first of real numbers with an axis behind the items, else the first.
+    The first of real numbers with an axis more than the labels, else the first of real numbers, else the first.
     """
-    return next((name for name, real, axes in outputs if real and axes > 1), outputs[0][0])
+    real = [(name, own) for name, is_real, own in outputs if is_real and own > 1]
+    return next((name for name, own in real if own == axes), real[0][0] if real else outputs[0][0])
 
 
-def scored_spec(specs: Sequence[TensorSpec]) -> TensorSpec:
-    """The same of specs."""
-    name = scored([(s.name, bool(s.quantization) or "float" in s.dtype, len(s.shape)) for s in specs])
+def scored_spec(specs: Sequence[TensorSpec], axes: int) -> TensorSpec:
+    """The output that scores classes; `axes`: one more than the labels have."""
+    told = [(s.name, bool(s.quantization) or "float" in s.dtype, len(s.shape)) for s in specs]
+    name = _scored(told, axes)
     return next(spec for spec in specs if spec.name == name)
 
 

@@ -1,7 +1,7 @@
-"""State: inputs that the outputs of one call become at the next. Runs on Python 3.10: devices get it.
+"""Where the items of inputs and outputs lie, and state. Runs on Python 3.10: devices get it.
 
-Samples hold a state as the source had it before each item, items on axis 0. A model may have its items on another axis
-of it, or take the state of one item as a whole.
+Samples have items on axis 0; a model may have them on another axis, or take one item as a whole. State are inputs that
+the outputs of one call become at the next: samples hold it as the source had it before each item.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.model import Artifact, Shape, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,9 +66,14 @@ def joined(items: np.ndarray, spec: TensorSpec) -> np.ndarray:
     import numpy as np
 
     axis = spec.batch_axis
-    if not axis:
-        return items[0] if axis is None else items
-    return np.moveaxis(items, 0, axis).copy()  # the strides of an axis of size 1 are read by torch
+    if axis is None or items.ndim > len(spec.shape):  # one item as a whole
+        return np.asarray(items[0])
+    return np.moveaxis(items, 0, axis).copy() if axis else items  # torch reads the strides of axes of size 1 too
+
+
+def item_shape(spec: TensorSpec) -> Shape:
+    """The shape of an item of an input or output."""
+    return tuple(size for axis, size in enumerate(spec.shape) if axis != spec.batch_axis)
 
 
 def parted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:

@@ -118,10 +118,16 @@ def check_inputs(model: Artifact, samples: Artifact) -> dict[str, str]:
     """
     state = states.names(model)
     required = [spec for spec in model.inputs if spec.name not in state]
-    names = paired(required, [spec for spec in samples.inputs if spec.name not in state])
+    given = [spec for spec in samples.inputs if spec.name not in state]
+    try:
+        names = paired(required, given)
+    except InputError as error:
+        lacking = [spec for spec in required if spec.name not in {each.name for each in given}]
+        hint = next(filter(None, (_state_hint(spec, model.outputs) for spec in lacking)), "")
+        raise InputError(f"{error}{hint}") from error
     available = {spec.name: spec for spec in samples.inputs}
     for spec in required:
-        _check_one(spec, available[names[spec.name]])
+        _check_one(spec, available[names[spec.name]], model.outputs)
     return {s.name: names.get(s.name, s.name) for s in model.inputs if s.name in names or s.name in available}
 
 
@@ -151,22 +157,36 @@ def unnamed(count: int) -> list[str]:
     return [INPUT] if count == 1 else [f"{INPUT}_{i}" for i in range(count)]
 
 
-def _check_one(spec: TensorSpec, data: TensorSpec) -> None:
-    fits = len(spec.shape) == len(data.shape) and all(
-        a == b if isinstance(a, int) else a.min <= (b if isinstance(b, int) else b.min) <= a.max
-        for a, b in zip(spec.shape[1:], data.shape[1:], strict=False)
-    )
+def _check_one(spec: TensorSpec, data: TensorSpec, outputs: Sequence[TensorSpec]) -> None:
+    whole = spec.batch_axis is not None and spec.shape[spec.batch_axis] == 1 and fits(spec.shape, data.shape[1:])
     converted = spec.dtype == data.dtype or _fits(spec, data.dtype)
     takes, gives, advice = list[str](), list[str](), list[str]()
     if not converted:
         takes, gives = [spec.dtype], [data.dtype]
         advice.append(converting(data.dtype) if spec.dtype == "float32" else f'save it as .astype("{spec.dtype}")')
-    if not fits:
+    if not whole and not fits(states.item_shape(spec), data.shape[1:]):
         takes, gives = [*takes, words(spec)], [*gives, words(data)]
-        advice.insert(0, remedy(data.shape[1:], spec.shape[1:]))
+        hint = _state_hint(spec, outputs).removeprefix("; ")
+        advice.insert(0, hint or remedy(data.shape[1:], states.item_shape(spec)))
     if advice:
         said = f"input '{spec.name}': the model takes {' '.join(takes)}, the data gives {' '.join(gives)}"
         raise InputError(f"{said}; {'; '.join(advice)}")
+
+
+def fits(shape: Shape, item: Shape) -> bool:
+    """Whether sizes are those that a shape has, or within its ranges."""
+    return len(shape) == len(item) and all(
+        a == b if isinstance(a, int) else a.min <= (b if isinstance(b, int) else b.min) <= a.max
+        for a, b in zip(shape, item, strict=True)
+    )
+
+
+def _state_hint(spec: TensorSpec, outputs: Sequence[TensorSpec]) -> str:
+    """How an input is declared that may be what an output was at the call before."""
+    like = [o.name for o in outputs if o.dtype == spec.dtype and o.shape == spec.shape and not o.feeds]
+    if len(like) != 1:
+        return ""
+    return f"; if it is what '{like[0]}' was at the call before, declare it: state = {{ {spec.name} = \"{like[0]}\" }}"
 
 
 def remedy(data: Shape, model: Shape) -> str:

@@ -37,12 +37,16 @@ def write(artifact: Artifact, excerpt: Artifact, verdict: Artifact | None, paylo
     batch 1. Outputs are what this artifact answered when it was verified, in real numbers also where it quantizes them;
     one that feeds an input has none. Raises InputError for an excerpt without what it takes.
     """
+    import numpy as np
+
     (payload / FOLDER).mkdir()
     state = states.names(artifact)
     taken = {name: stored for name, stored in tensors.check_inputs(artifact, excerpt).items() if name not in state}
     inputs = [(spec.name, _input(spec, excerpt, taken)) for spec in artifact.inputs]
     answered = [
-        (spec.name, _answer(spec.name, artifact, excerpt, verdict)) for spec in artifact.outputs if not spec.feeds
+        (spec.name, np.ascontiguousarray(states.joined(_answer(spec.name, artifact, excerpt, verdict), spec)))
+        for spec in artifact.outputs
+        if not spec.feeds
     ]
     raw = _raw(excerpt)
     name = {stored: of_model for of_model, stored in taken.items()}
@@ -60,7 +64,7 @@ def _input(spec: TensorSpec, excerpt: Artifact, taken: Mapping[str, str]) -> Arr
 
     if spec.name not in taken:
         return states.zero(spec)
-    item = np.ascontiguousarray(tensors.load(excerpt, SPLIT, taken[spec.name])[:1])
+    item = np.ascontiguousarray(states.joined(tensors.load(excerpt, SPLIT, taken[spec.name])[:1], spec))
     if item.shape != (shape := spec.concrete()):
         raise InputError(
             f"input '{spec.name}': the model takes {list(shape)}, one item is {list(item.shape)}: its batch is not "
@@ -71,15 +75,13 @@ def _input(spec: TensorSpec, excerpt: Artifact, taken: Mapping[str, str]) -> Arr
 
 def _answer(name: str, artifact: Artifact, excerpt: Artifact, verdict: Artifact | None) -> Array:
     """What the artifact answered to the first item; what its source did, where nobody kept that."""
-    import numpy as np
-
     if verdict is not None and tensors.file_of(verdict.path / ANSWERS, name).is_file():
-        return np.ascontiguousarray(tensors.load(verdict, ANSWERS, name)[:1])
+        return tensors.load(verdict, ANSWERS, name)[:1]
     own = [spec.name for spec in artifact.outputs if not spec.feeds]
     theirs = [spec.name for spec in excerpt.outputs]
     if name in theirs or len(own) == len(theirs):
         stored = name if name in theirs else theirs[own.index(name)]
-        return np.ascontiguousarray(tensors.load(excerpt, SOURCE, stored)[:1])
+        return tensors.load(excerpt, SOURCE, stored)[:1]
     raise InputError(f"{excerpt.path}: no golden answer for the output '{name}'; deploy again")
 
 

@@ -34,7 +34,7 @@ def of_range(values: np.ndarray, declared: Preprocess) -> list[str]:
 
 def of_answers(metric: metrics.Metric, value: float | None, n: int, specs: Sequence[TensorSpec]) -> list[str]:
     """A source that is no better than chance, or that so few items judge that it cannot be told."""
-    classes, shown = metrics.scored_spec(specs).shape[-1], metric.name.replace("top", "top-")
+    classes, shown = metrics.scored_spec(specs, 2).shape[-1], metric.name.replace("top", "top-")
     best = metrics.TOP.fullmatch(metric.name)
     if best and value is not None and isinstance(classes, int) and classes > int(best[1]):
         chance, wrong = int(best[1]) / classes, n - round(value * n)

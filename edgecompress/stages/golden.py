@@ -106,7 +106,8 @@ def _by_items(infer: Run, model: Artifact) -> Run:
 
     def run(inputs: Arrays) -> Arrays:
         outputs = infer({name: states.joined(a, specs[name]) for name, a in inputs.items()})
-        return {spec.name: tensors.real(np.asarray(outputs[spec.name]), spec) for spec in kept}
+        real = {spec.name: tensors.real(np.asarray(outputs[spec.name]), spec) for spec in kept}
+        return {spec.name: states.parted(real[spec.name], spec) for spec in kept}
 
     return run
 
@@ -179,7 +180,7 @@ def _check_labels(request: Request) -> None:
     labels = tensors.labels(request.inputs["samples"], request.options["splits"][0])
     if metric is None or labels is None or metric.whole or metric.kind not in ("share", "perplexity"):
         return
-    scored = metrics.scored_spec(outputs)
+    scored = metrics.scored_spec(outputs, labels.ndim + 1)
     if all(isinstance(size, int) for size in scored.shape[1:]):
         shape = (len(labels), *scored.concrete()[1:])
         metrics.scores(metric, {scored.name: np.broadcast_to(np.float32(0), shape)}, labels)

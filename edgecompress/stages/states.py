@@ -38,7 +38,8 @@ def run(request: Request) -> Artifact:
             request.progress(writer.count / count, f"{split}: state before {writer.count} of {count}")
         writer.close()
     facts = {**items.facts, states.SEQUENCE: length}
-    return Artifact(request.out, "samples", (*items.inputs, *made.values()), facts=facts).write()
+    given = [spec for spec in items.inputs if spec.name not in made]
+    return Artifact(request.out, "samples", (*given, *made.values()), facts=facts).write()
 
 
 def _first(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:

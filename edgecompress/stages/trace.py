@@ -234,7 +234,7 @@ def _load_program(request: Request, source: Source) -> Artifact:
     else:
         torch.export.save(settled, request.out / torch_module.PROGRAM)
     inputs, outputs = _program_specs(settled, names, {})
-    ends = declared_ends.of(inputs, outputs, source.state, str(file))
+    ends = declared_ends.of(inputs, outputs, source.state, str(file), request.inputs["samples"].inputs)
     draft = Artifact(request.out, "program", *ends)
     samples, batch = request.inputs["samples"], draft.batch
     named = torch_module.example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
@@ -324,15 +324,15 @@ def _known_symbols(
 ) -> dict[sympy.Expr, Dim]:
     """Each symbol of the inputs as it was declared, else with the program's range; a first axis is then the batch."""
     symbols: dict[sympy.Expr, Dim] = {}
-    for name, value in inputs:
-        for axis, size in enumerate(value.shape):
-            if isinstance(size, int) or not size.node.expr.is_symbol or size.node.expr in symbols:
-                continue
-            limits = program.range_constraints[size.node.expr]
-            own = Dim(
-                "batch" if axis == 0 else f"{name}_{axis}", max(int(limits.lower), 1), int(min(limits.upper, LARGEST))
-            )
-            symbols[size.node.expr] = dims.get(name, {}).get(axis, own)
+    axes = [(name, axis, size) for name, value in inputs for axis, size in enumerate(value.shape)]
+    for name, axis, size in sorted(axes, key=lambda each: each[1] > 0):
+        if isinstance(size, int) or not size.node.expr.is_symbol or size.node.expr in symbols:
+            continue
+        limits = program.range_constraints[size.node.expr]
+        own = Dim(
+            "batch" if axis == 0 else f"{name}_{axis}", max(int(limits.lower), 1), int(min(limits.upper, LARGEST))
+        )
+        symbols[size.node.expr] = dims.get(name, {}).get(axis, own)
     return symbols
 
 

@@ -245,7 +245,9 @@ def _metric(
     if (
         "split" in request.options and metric.name == "top1"
     ):  # something is chosen by it: counts of few items are coarse
-        output = request.options.get("output") or metrics.scored_spec(request.inputs["golden"].outputs).name
+        output = (
+            request.options.get("output") or metrics.scored_spec(request.inputs["golden"].outputs, labels.ndim + 1).name
+        )
         comparison["expected"] = flip_risk.flips(ours[output], theirs[output], labels)
     return comparison, "", metrics.right(after)
 

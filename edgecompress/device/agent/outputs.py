@@ -120,7 +120,7 @@ def _items(spec: TensorSpec, value: np.ndarray, batch: int) -> np.ndarray:
     """An output with its items on axis 0. Raises when it has another number of rows."""
     import numpy as np
 
-    items = tensors.real(np.asarray(value), spec)
+    items = states.parted(tensors.real(np.asarray(value), spec), spec)
     if not items.ndim or len(items) != batch:
         raise StageFailed(
             f"output '{spec.name}' has shape {list(items.shape)} for a batch of {batch}: axis 0 is not the batch"

@@ -42,10 +42,7 @@ def has(model: onnx.ModelProto) -> bool:
 
 def resolved(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, bool]]:
     """The model with the branches that are taken in the place of their Ifs, and which those are: {an output: taken}."""
-    import onnx
-
-    copy, taken = onnx.ModelProto(), dict[str, bool]()
-    copy.CopyFrom(model)
+    copy, taken = copied(model), dict[str, bool]()
     while True:
         _fold(copy)
         graph = _Known(copy)
@@ -66,6 +63,11 @@ def resolved(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, bool]]:
 def read_by(node: onnx.NodeProto) -> Iterator[str]:
     """The tensors that a node, and the graphs inside of it, read."""
     yield from node.input
+    yield from read_inside(node)
+
+
+def read_inside(node: onnx.NodeProto) -> Iterator[str]:
+    """What the graphs inside of a node read, of their own and of the graph around it."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield from (value.name for value in attribute.g.output)
@@ -73,12 +75,18 @@ def read_by(node: onnx.NodeProto) -> Iterator[str]:
                 yield from read_by(inner)
 
 
-def with_batch(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:
-    """The model with every axis 0 of its inputs that is open, and the axes of the same name, of that size."""
+def copied(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model of its own."""
     import onnx
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
+    return copy
+
+
+def with_batch(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:
+    """The model with every axis 0 of its inputs that is open, and the axes of the same name, of that size."""
+    copy = copied(model)
     first = [value.type.tensor_type.shape.dim[:1] for value in copy.graph.input]
     names = {dim.dim_param for dims in first for dim in dims if dim.dim_param}
     for dims in first:
@@ -219,18 +227,18 @@ def _unpacked(branch: onnx.GraphProto, node: onnx.NodeProto, graph: onnx.GraphPr
         tensor.name = names[tensor.name]
         graph.initializer.append(tensor)
     for inner in branch.node:
-        _rename(inner, names)
+        rename(inner, names)
     ends = zip(branch.output, node.output, strict=True)
     handed = [helper.make_node("Identity", [names.get(v.name, v.name)], [end], end) for v, end in ends if end]
     return [*branch.node, *handed]
 
 
-def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     """Gives the tensors that a node reads and makes, and those that graphs inside of it read, their new names."""
     for side in (node.input, node.output):
         side[:] = [names.get(name, name) for name in side]
     for attribute in node.attribute:
         for inner in attribute.g.node if attribute.HasField("g") else ():
-            _rename(inner, names)
+            rename(inner, names)
         for value in attribute.g.output if attribute.HasField("g") else ():
             value.name = names.get(value.name, value.name)

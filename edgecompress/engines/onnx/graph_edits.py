@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed, first_line
+from edgecompress.engines.onnx import branches
 
 if TYPE_CHECKING:
     import onnx
@@ -40,6 +41,7 @@ def prepare(source: Path, prepared: Path, opset: int) -> Path:
     model = onnx.load_model(prepared)
     model.graph.ClearField("value_info")  # the old shape of a transposed weight makes shape inference fail
     _flatten_biases(model.graph)
+    _hand_in(model.graph)
     for node in model.graph.node:  # what is kept in float is identified by name
         node.name = node.name or f"{node.op_type}_{node.output[0]}"
     onnx.save_model(model, prepared)
@@ -55,6 +57,31 @@ def _flatten_biases(graph: onnx.GraphProto) -> None:
         alone = biases[tensor.name] == reads[tensor.name] > 0
         if alone and len(tensor.dims) == 2 and tensor.dims[0] == 1:
             del tensor.dims[0]
+
+
+def _hand_in(graph: onnx.GraphProto) -> None:
+    """Gives the bodies of loops and branches what they read of the graph by a node of its own.
+
+    ONNX Runtime's quantizer looks at no body: it would leave them the tensor before a Relu that it takes away.
+    """
+    from onnx import helper
+
+    made = {name for node in graph.node for name in node.output}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        inside = [name for name in dict.fromkeys(branches.read_inside(node)) if name in made]
+        names = {name: f"{name}_inside" for name in inside}
+        known = {name for other in nodes for name in other.output}
+        nodes += [helper.make_node("Identity", [n], [new], new) for n, new in names.items() if new not in known]
+        for attribute in node.attribute:
+            for inner in attribute.g.node if attribute.HasField("g") else ():
+                branches.rename(inner, names)
+            for value in attribute.g.output if attribute.HasField("g") else ():
+                value.name = names.get(value.name, value.name)
+        nodes.append(node)
+    kept = [copy.deepcopy(node) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def _raised(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:

@@ -107,18 +107,21 @@ def put_constants(graph: onnx.GraphProto, constants: Mapping[str, object], where
         graph.input.remove(value)
 
 
-def close_axes(graph: onnx.GraphProto, request: Request) -> dict[str, dict[int, Dim]]:
-    """Gives open axes the sizes that they have in the data, or are declared to have; the ranges of those left open."""
-    state = request.options.get("state", {})
-    data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
+def close_axes(graph: onnx.GraphProto, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, dict[int, Dim]]:
+    """Gives open axes the one size that they are declared to have; returns the ranges of the others."""
     values = {value.name: value.type.tensor_type.shape.dim for value in graph.input}
-    specs = [
-        TensorSpec(name, tuple(d.dim_value if d.HasField("dim_value") else Dim("open") for d in dims))
-        for name, dims in values.items()
-        if name not in state
-    ]
-    dims = dynamic_axes.declared(request.options.get("dynamic", {}), [*values])
-    sizes = dynamic_axes.sizes(specs, data, dims)
+    dims = dynamic_axes.declared(dynamic, [*values])
+    single = {
+        name: {axis: dim.min for axis, dim in axes.items() if axis and dim.min == dim.max}
+        for name, axes in dims.items()
+    }
+    _set_sizes(graph, single)
+    return {name: {i: dim for i, dim in axes.items() if i not in single[name]} for name, axes in dims.items()}
+
+
+def _set_sizes(graph: onnx.GraphProto, sizes: Mapping[str, Mapping[int, int]]) -> list[str]:
+    """Gives axes of inputs their sizes, and all that have their names; the axes, in words."""
+    values = {value.name: value.type.tensor_type.shape.dim for value in graph.input}
     batch = {dims[0].dim_param for dims in values.values() if dims}
     named: dict[str, int] = {}
     for name, axes in sizes.items():
@@ -127,28 +130,50 @@ def close_axes(graph: onnx.GraphProto, request: Request) -> dict[str, dict[int, 
             named |= {dim.dim_param: size} if dim.dim_param and dim.dim_param not in batch else {}
             dim.dim_value = size
     branches.set_sizes(graph, named)
-    return {name: {i: dim for i, dim in axes.items() if i not in sizes.get(name, {})} for name, axes in dims.items()}
+    return [f"axis {axis} of '{name}' ({size})" for name, axes in sizes.items() for axis, size in axes.items()]
 
 
-def decide_branches(proto: onnx.ModelProto, batch: int) -> tuple[onnx.ModelProto, list[str]]:
-    """The model without the Ifs that its sizes decide, where it answers alike; what is doubtful about that."""
+def decide_branches(proto: onnx.ModelProto, request: Request) -> tuple[onnx.ModelProto, list[str]]:
+    """The model without the Ifs that its sizes decide, where it answers alike; what is told of sizes that get fixed.
+
+    Sizes that it leaves open are the data's, and the batch that of the context, where an If asks for them.
+    """
+    batch, told = request.context.batch, list[str]()
     if not branches.has(proto):
-        return proto, []
+        return proto, told
     free, _ = branches.resolved(proto)
-    if not branches.has(free):
-        return (free, []) if _alike(proto, free, batch) else (proto, [])
-    (one, taken), (_, other) = (branches.resolved(branches.with_batch(free, size)) for size in (batch, batch + 1))
-    differ = [name for name, branch in taken.items() if other.get(name) != branch]
-    if differ and _alike(proto, one, batch):
-        return one, [
-            f"an If of the model ('{differ[0]}') depends on the batch: it is taken for a batch of {batch}; export the "
-            "model without it, or deploy with the --batch that the app uses"
-        ]
-    return (free, []) if _alike(proto, free, batch) else (proto, [])
+    if branches.has(free):
+        sized = branches.copied(free)
+        fixed = _set_sizes(sized.graph, _sizes_of_data(proto.graph, request))
+        closed, taken = branches.resolved(sized)
+        if fixed and taken:
+            free = closed
+            sizes, first = ", ".join(fixed), next(iter(taken))
+            told.append(f"an If of the model ('{first}') asks for a size: it is taken for {sizes} as in the data")
+    if branches.has(free):
+        (one, taken), (_, other) = (branches.resolved(branches.with_batch(free, size)) for size in (batch, batch + 1))
+        if differ := [name for name, branch in taken.items() if other.get(name) != branch]:
+            free = one
+            told.append(f"an If of the model ('{differ[0]}') asks for the batch: it is taken for a batch of {batch}")
+    return (free, told) if _alike(proto, free, batch) else (proto, [])
+
+
+def _sizes_of_data(graph: onnx.GraphProto, request: Request) -> dict[str, dict[int, int]]:
+    """The sizes of the data, by input and axis, where the model leaves them open and nobody declared them."""
+    data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
+    state, dynamic = request.options.get("state", {}), request.options.get("dynamic", {})
+    specs = [
+        TensorSpec(
+            v.name, tuple(d.dim_value if d.HasField("dim_value") else Dim("open") for d in v.type.tensor_type.shape.dim)
+        )
+        for v in graph.input
+        if v.name not in state
+    ]
+    return dynamic_axes.sizes(specs, data, dynamic_axes.declared(dynamic, [value.name for value in graph.input]))
 
 
 def _alike(proto: onnx.ModelProto, other: onnx.ModelProto, batch: int) -> bool:
-    """Whether two models answer alike to random numbers, as far as their sizes are known."""
+    """Whether two models answer alike to random numbers of the sizes of `other`."""
     import numpy as np
     import onnxruntime
     from onnx import helper
@@ -159,7 +184,7 @@ def _alike(proto: onnx.ModelProto, other: onnx.ModelProto, batch: int) -> bool:
             onnxruntime.InferenceSession(each.SerializeToString(), options(1), providers=[CPU])
             for each in (proto, other)
         ]
-        for value in proto.graph.input:
+        for value in other.graph.input:
             kind = value.type.tensor_type
             shape = [dim.dim_value or (1 if axis else batch) for axis, dim in enumerate(kind.shape.dim)]
             dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)

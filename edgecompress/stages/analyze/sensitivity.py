@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.quantities import LOWER_IS_BETTER
-from edgecompress.data import metrics, output_error, tensors
+from edgecompress.data import metrics, output_error, states, tensors
 from edgecompress.stages import golden
 from edgecompress.stages.analyze import nets, sparsity
 
@@ -149,8 +149,9 @@ class _Bench:
         import numpy as np
 
         batches = [self.net.run(batch) for batch in self.batches]
-        names = [spec.name for spec in self.model.outputs if not spec.feeds]
-        return {name: np.concatenate([batch[name] for batch in batches])[: self.items] for name in names}
+        specs = [spec for spec in self.model.outputs if not spec.feeds]
+        parted = {s.name: [states.parted(batch[s.name], s) for batch in batches] for s in specs}
+        return {name: np.concatenate(each)[: self.items] for name, each in parted.items()}
 
     def value(self, outputs: Outputs) -> float | None:
         """The metric of the outputs; None without labels or for "none"."""

@@ -37,7 +37,7 @@ SETTINGS = onnx_session.SETTINGS
 NO_ARENA = onnx_session.NO_ARENA
 READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".onnx"
-SIZED = True  # open axes get the sizes of the data's
+SIZED = True  # open axes that an If asks for get the sizes of the data's
 
 OPSET = 20
 TF_OPSET = 18  # the newest that tf2onnx writes
@@ -211,8 +211,8 @@ def read(request: Request) -> Artifact:
     """The user's `.onnx` file, checked and copied with its external data inside; raises InputError for an invalid one.
 
     options: "path", "constants", "state", "dynamic". Its first axis, where open, is called "batch"; another open axis
-    has the declared range, else the size of the input "samples", where it is there, else 1 to 2^31 - 1. An If that
-    depends on the batch is taken for that of the context, and told as a warning.
+    has the declared range, else 1 to 2^31 - 1. An If that asks for a size is taken for that of the input "samples" or
+    of the context's batch, and told as a warning.
     """
     file = Path(request.options["path"])
     try:
@@ -223,17 +223,20 @@ def read(request: Request) -> Artifact:
     proto = checked(file)
     left_out = settling.plain_outputs(proto.graph)
     settling.put_constants(proto.graph, request.options.get("constants", {}), str(file))
-    dims = settling.close_axes(proto.graph, request)
-    proto, warnings = settling.decide_branches(proto, request.context.batch)
+    dims = settling.close_axes(proto.graph, request.options.get("dynamic", {}))
+    proto, warnings = settling.decide_branches(proto, request)
     warnings += left_out
     _save(proto, copy)
     session = _opened(copy, file)
     try:
-        inputs, outputs = _specs(session.get_inputs(), file), _specs(session.get_outputs(), file)
+        sides = session.get_inputs(), session.get_outputs()
+        batch = next((str(v.shape[0]) for v in sides[0] if v.shape and isinstance(v.shape[0], str)), "")
+        inputs, outputs = (_specs(side, batch, file) for side in sides)
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
     inputs = tuple(dynamic_axes.ranged(spec, dims.get(spec.name, {})) for spec in inputs)
-    inputs, outputs = declared_ends.of(inputs, outputs, request.options.get("state", {}), str(file))
+    data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
+    inputs, outputs = declared_ends.of(inputs, outputs, request.options.get("state", {}), str(file), data)
     _rehearse(session, inputs, file)
     return Artifact(request.out, FORMAT, inputs, outputs, {WARNINGS: warnings} if warnings else {}).write()
 
@@ -335,15 +338,19 @@ def _opened(copy: Path, file: Path) -> onnxruntime.InferenceSession:
         raise InputError(f"{file}: ONNX Runtime cannot load it: {first_line(error)}; export it again") from error
 
 
-def _specs(values: Sequence[onnx.ValueInfoProto], file: Path) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(v.name, _shape(v), _dtype(v.type, f"{file}: '{v.name}'")) for v in values)
+def _specs(values: Sequence[onnx.ValueInfoProto], batch: str, file: Path) -> tuple[TensorSpec, ...]:
+    """The specs of one side; `batch` is what the file calls axis 0 of its first input that has a name for it."""
+    return tuple(TensorSpec(v.name, _shape(v, batch), _dtype(v.type, f"{file}: '{v.name}'")) for v in values)
 
 
-def _shape(value: onnx.ValueInfoProto) -> Shape:
+def _shape(value: onnx.ValueInfoProto, batch: str) -> Shape:
+    elsewhere = batch in value.shape[1:] and value.shape[0] != batch
+
     def dim(axis: int, size: onnx.TensorShapeProto.Dimension) -> int | Dim:
         if isinstance(size, int):
             return size
-        return Dim("batch" if axis == 0 else size or f"{value.name}_{axis}", 1, LARGEST)
+        own = (axis == 0 and not elsewhere) or (batch and size == batch)
+        return Dim("batch" if own else size or f"{value.name}_{axis}", 1, LARGEST)
 
     return tuple(dim(axis, size) for axis, size in enumerate(value.shape))
 

@@ -73,7 +73,7 @@ def read(request: Request) -> Artifact:
         tuple(_spec(name, inputs[name], path) for name in order),
         tuple(_spec(name, tensor, path) for name, tensor in outputs.items()),
     )
-    ends = declared_ends.of(*specs, request.options.get("state", {}), str(path))
+    ends = declared_ends.of(*specs, request.options.get("state", {}), str(path), data)
     artifact = Artifact(request.out, FORMAT, *ends)
     return _rehearsed(artifact, path).write()
 
