@@ -15,6 +15,8 @@ from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import metrics, tensors
 from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import ptq_int8
+from edgecompress.engines.openvino.runtimes import openvino
+from edgecompress.engines.openvino.techniques import nncf_int8
 
 pytestmark = pytest.mark.slow
 
@@ -314,10 +316,15 @@ def nodes_of(artifact: Artifact) -> list[onnx.NodeProto]:
     return list(onnx.load_model(artifact.file(".onnx")).graph.node)
 
 
+def calibration(folder: Path, x: np.ndarray) -> Artifact:
+    tensors.write_split(folder / "samples" / "calibrate", {"x": x})
+    specs = samples(folder, x=x.shape[1:]).inputs
+    return Artifact(folder / "samples", "samples", specs, facts={"splits": {"calibrate": len(x)}})
+
+
 def quantized(folder: Path, model: onnx.ModelProto) -> Artifact:
     source = read(folder, model)
-    tensors.write_split(folder / "samples" / "calibrate", {"x": X})
-    data = Artifact(folder / "samples", "samples", samples(folder, x=(4,)).inputs, facts={"splits": {"calibrate": 3}})
+    data = calibration(folder, X)
     (folder / "int8").mkdir()
     return ptq_int8.apply(Request({"model": source, "samples": data}, folder / "int8", ptq_int8.Options()))
 
@@ -338,6 +345,29 @@ def test_what_a_body_reads_of_the_graph_is_not_quantized_away(tmp_path: Path) ->
     answers = ort.open(made, 1).run({"x": X})
     expected = np.maximum(X @ constants["w"], 0) @ constants["v"]
     assert np.abs(answers["y"] - expected).max() < 0.1 * np.abs(expected).max()
+
+
+def test_a_table_that_constants_pick_from_stays_as_it_is_for_nncf(tmp_path: Path) -> None:
+    """As the token types of a BERT that was exported for one size."""
+    nodes = [
+        helper.make_node("GatherElements", ["kinds", "places"], ["picked"], axis=1),
+        helper.make_node("Gather", ["table", "picked"], ["types"]),
+        helper.make_node("Gather", ["table", "places"], ["positions"]),
+        helper.make_node("Add", ["types", "x"], ["typed"]),
+        helper.make_node("Add", ["typed", "positions"], ["sum"]),
+        helper.make_node("MatMul", ["sum", "w"], ["y"]),
+    ]
+    rows = np.array([[0, 0, 1]])
+    constants = {"kinds": rows, "places": np.array([[0, 1, 2]]), "table": W, "w": W[:4].copy()}
+    source = read(tmp_path, proto(nodes, {"x": [1, 3, 4], "y": [1, 3, 4]}, constants))
+    data = calibration(tmp_path, np.stack([X] * 8))
+    for out in ("openvino", "int8"):
+        (tmp_path / out).mkdir()
+    exported = openvino.export(Request({"model": source}, tmp_path / "openvino"))
+    asked = Request({"model": exported, "samples": data}, tmp_path / "int8", nncf_int8.Options())
+    answer = openvino.open(nncf_int8.apply(asked), 1).run({"x": X[None]})["y"]
+    expected = (W[rows] + X + W[[0, 1, 2]]) @ W[:4]
+    assert np.abs(answer - expected).max() < 0.1 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("name", ["top1", "perplexity", "auc"])

@@ -35,6 +35,7 @@ MOVES = {  # what hands on the numbers that it reads
     *("Clamp", "MaxPool", "PRelu", "Relu", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose"),
     *("Convert", "Pad", "Unsqueeze", "VariadicSplit"),
 }
+TABLE = "Gather"
 PRODUCT, AXES, ENDS = "MatMul", 2, ("Add", "Reshape", "Result")  # of a chain that is fused, and what ends it
 
 
@@ -82,6 +83,7 @@ def apply(request: Request) -> Artifact:
     batches = spread(request, options.samples)
     net = openvino.Core().read_model(request.model.file(".xml"))
     kept = [node.get_friendly_name() for node in net.get_ordered_ops() if _runs_into_another(node)]
+    still = [name for name in _still(net) if name not in kept]
     readers = [name for name in _to_their_ends(net, options.skip) if name not in kept]
     request.progress(0.1, "calibrating")
     try:
@@ -93,7 +95,9 @@ def apply(request: Request) -> Artifact:
             subset_size=len(batches),
             fast_bias_correction=options.bias_correction != "full",
             advanced_parameters=_advanced(nncf, options),
-            ignored_scope=nncf.IgnoredScope(names=[*kept, *readers], patterns=list(options.skip)),
+            ignored_scope=nncf.IgnoredScope(
+                names=[*kept, *still, *(name for name in readers if name not in still)], patterns=list(options.skip)
+            ),
         )
     except Exception as error:  # NNCF's errors have no base of their own
         raise StageFailed(f"nncf_int8: {first_line(error)}") from error
@@ -114,6 +118,17 @@ def _nncf() -> tuple[ModuleType, ModuleType]:
 
     nncf.set_log_level(logging.ERROR)
     return nncf, openvino
+
+
+def _still(net: openvino.Model) -> Iterator[str]:
+    """Tables that constants alone pick from: they have no activation, which NNCF looks for."""
+    moving: set[str] = set()
+    for node in net.get_ordered_ops():
+        name, kind = node.get_friendly_name(), node.get_type_name()
+        if kind == "Parameter" or any(v.get_node().get_friendly_name() in moving for v in node.input_values()):
+            moving.add(name)
+        elif kind == TABLE:
+            yield name
 
 
 def _runs_into_another(node: openvino.Node) -> bool:
