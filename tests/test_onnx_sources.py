@@ -238,6 +238,48 @@ def test_a_condition_on_values_stays(tmp_path: Path) -> None:
     assert "If" in kinds(found) and isinstance(found.batch, Dim)
 
 
+def valued(then: onnx.NodeProto, other: onnx.NodeProto, *more: onnx.NodeProto) -> onnx.ModelProto:
+    """An If that asks for a value, then more nodes that end in y."""
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["yes"]),
+        helper.make_node("If", ["yes"], ["t"], then_branch=branch(then), else_branch=branch(other)),
+        *more,
+    ]
+    constants = {"zero": np.float32(0), "w": W[:4].copy(), "flat": np.array([-1, 4])}
+    return proto(nodes, {"x": ["batch", 4], "y": ["batch", 4]}, constants)
+
+
+HIDDEN = (  # how many axes t has is not known before it runs
+    helper.make_node("Neg", ["x"], ["a"]),
+    helper.make_node("Reshape", ["x", "flat"], ["b"]),
+)
+
+
+def hidden() -> onnx.ModelProto:
+    model = valued(*HIDDEN, helper.make_node("MatMul", ["t", "w"], ["y"]))
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
+def test_an_output_whose_axes_a_branch_hides_has_those_of_a_run(tmp_path: Path) -> None:
+    assert words(read(tmp_path, hidden()).outputs) == {"y": [BATCH, 4]}
+
+
+def test_a_net_with_conditions_is_counted_as_far_as_it_is_known(tmp_path: Path) -> None:
+    ops = {op.type: op for op in ort.count(read(tmp_path, hidden()), 1).ops}
+    assert ops["If"].macs is None and ops["MatMul"].macs == 16
+
+
+def test_the_layers_of_a_net_with_conditions_are_handed_out(tmp_path: Path) -> None:
+    (tmp_path / "tapped").mkdir()
+    tapped = ort.tapped(Request({"model": read(tmp_path, hidden())}, tmp_path / "tapped"))
+    kinds = [row["type"] for row in tapped.facts["taps"]]
+    assert kinds[-2:] == ["If", "MatMul"]
+    answers = ort.open(tapped, 1).run({"x": X})
+    np.testing.assert_allclose(answers[tapped.outputs[-1].name], answers["y"])
+
+
 # --------------------------------------------------------------------------- classifiers of scikit-learn
 
 

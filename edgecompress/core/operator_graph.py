@@ -127,7 +127,7 @@ class Dialect:
     picks: tuple[str, ...] = ()  # they read no more of their first input than they write
     last_steps: tuple[str, ...] = ()  # of the operator before them
     dequantize: tuple[str, ...] = ()  # their readers take the integers
-    loops: tuple[str, ...] = ()
+    loops: tuple[str, ...] = ()  # operators with bodies, branches too
 
 
 def walked(nodes: Sequence[Node], tensors: dict[str, Tensor], ends: Sequence[str], how: Dialect) -> Graph:
@@ -202,15 +202,12 @@ class _Walk:
         return origin if math.prod(origin.shape) == math.prod(tensor.shape) else tensor
 
     def _op(self, node: Node) -> Op:
-        if node.type in self.how.loops:
-            raise StageFailed(
-                f"the number of iterations of the body of {node.type} '{node.name}' is known only at run time"
-            )
         shapes = [self._tensor(name).shape if name else () for name in node.reads]
         reads = [self._stored(name) for name in node.reads if name]
         names = [*node.writes, *self._behind(node)][-1:] if len(node.writes) == 1 else list(filter(None, node.writes))
         writes = [self._tensor(name) for name in names]
         if node.type in self.how.picks:
             reads[0] = Tensor(f"rows of {reads[0].name}", writes[0].shape, reads[0].dtype, reads[0].constant)
-        macs = self.how.macs(node, shapes, self._tensor(node.writes[0]).shape)
+        inside = node.type in self.how.loops  # what its body does, and how often, is known only at run time
+        macs = None if inside else self.how.macs(node, shapes, self._tensor(node.writes[0]).shape)
         return Op(node.name, node.type, macs, tuple(reads), tuple(writes))

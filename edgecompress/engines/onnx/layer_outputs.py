@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import StageFailed
+from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.engines.onnx.session import CPU, options
 
@@ -232,7 +232,7 @@ def _session(proto: onnx.ModelProto, tensors: Sequence[str]) -> onnxruntime.Infe
         return onnxruntime.InferenceSession(copy.SerializeToString(), options(1), providers=[CPU])
     except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
         raise StageFailed(
-            f"runtime onnx: the layer outputs cannot be added to the model: {error}".splitlines()[0]
+            f"runtime onnx: the layer outputs cannot be added to the model: {first_line(error)}"
         ) from error
 
 
@@ -247,15 +247,16 @@ def _zeros(
         )
     except Exception as error:
         raise StageFailed(
-            f"runtime onnx: the model with added layer outputs does not run: {error}".splitlines()[0]
+            f"runtime onnx: the model with added layer outputs does not run: {first_line(error)}"
         ) from error
     return outputs
 
 
 def _named(known: Sequence[int | str | None], sizes: tuple[int, ...], dims: Mapping[str, Dim]) -> Shape:
-    """A tensor's shape, its dynamic axes by the inputs' names of them."""
+    """A tensor's shape, its dynamic axes by the inputs' names; behind a branch not even how many there are is known."""
+    names = known if len(known) == len(sizes) else [None] * len(sizes)
     return tuple(
-        size if isinstance(name, int) else dims.get(name or "", size) for name, size in zip(known, sizes, strict=True)
+        size if isinstance(name, int) else dims.get(name or "", size) for name, size in zip(names, sizes, strict=True)
     )
 
 

@@ -22,6 +22,7 @@ from edgecompress.core.operator_graph import (
     transposed,
     walked,
 )
+from edgecompress.engines.onnx.session import CPU, options
 
 if TYPE_CHECKING:
     import onnx
@@ -100,6 +101,9 @@ def graph(artifact: Artifact, batch: int) -> Graph:
     shaped = _shaped(model, artifact, batch)
     nodes = [_node(node, index) for index, node in enumerate(model.graph.node)]
     tensors = _tensors(model.graph, shaped)
+    tensors |= _seen(
+        model, [name for node in nodes for name in node.writes if name and name not in tensors], artifact, batch
+    )
     ends = [value.name for value in (*model.graph.input, *model.graph.output)]
     return walked(nodes, tensors, ends, OPERATORS)
 
@@ -134,6 +138,25 @@ def _shaped(model: onnx.ModelProto, artifact: Artifact, batch: int) -> onnx.Grap
         return onnx.shape_inference.infer_shapes(copy, data_prop=True).graph
     except onnx.shape_inference.InferenceError as error:
         raise StageFailed(f"{artifact.path}: {' '.join(str(error).split())[:300]}") from error
+
+
+def _seen(model: onnx.ModelProto, names: Sequence[str], artifact: Artifact, batch: int) -> dict[str, Tensor]:
+    """The tensors whose shapes are known when it runs: those of a run on zeros; none where it does not run."""
+    import numpy as np
+    import onnx
+    import onnxruntime
+
+    if not names:
+        return {}
+    known = {value.name for value in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options(1), providers=[CPU])
+        zeros = {spec.name: np.zeros(spec.concrete(batch), spec.dtype) for spec in artifact.inputs}
+        arrays = zip(names, session.run(names, zeros), strict=True)
+    except Exception:  # ONNX Runtime has no common class; the tensor that is asked for first is named
+        return {}
+    return {name: Tensor(name, array.shape, str(array.dtype)) for name, array in arrays if hasattr(array, "shape")}
 
 
 def _tensors(graph: onnx.GraphProto, shaped: onnx.GraphProto) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,24 @@ def type_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
 def bodies(node: onnx.NodeProto) -> Iterator[Iterable[onnx.NodeProto]]:
     """The nodes of the graphs within a node: the branches of an If, the body of a Loop."""
     yield from (attribute.g.node for attribute in node.attribute if attribute.HasField("g"))
+
+
+@contextlib.contextmanager
+def some_shape(proto: onnx.ModelProto) -> Iterator[None]:
+    """Outputs whose shape the file does not say have one meanwhile: onnx asks for it, no runtime does."""
+    import onnx
+
+    kinds = [value.type.tensor_type for value in proto.graph.output if value.type.HasField("tensor_type")]
+    without = [kind for kind in kinds if not kind.HasField("shape")]
+    if without:
+        shaped = onnx.shape_inference.infer_shapes(proto).graph.output
+        shapes = {value.name: value.type.tensor_type.shape for value in shaped}
+        for value in proto.graph.output:
+            if not value.type.tensor_type.HasField("shape"):
+                value.type.tensor_type.shape.CopyFrom(shapes[value.name])
+    yield
+    for kind in without:
+        kind.ClearField("shape")
 
 
 def free_weights(proto: onnx.ModelProto) -> None:

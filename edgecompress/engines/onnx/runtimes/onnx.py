@@ -6,13 +6,14 @@ import copy
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
 from edgecompress.core.model import WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
-from edgecompress.data import declared_ends, dynamic_axes
+from edgecompress.data import declared_ends, dynamic_axes, tensors
 from edgecompress.engines.onnx import layer_outputs, settling
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
@@ -235,9 +236,11 @@ def read(request: Request) -> Artifact:
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
     inputs = tuple(dynamic_axes.ranged(spec, dims.get(spec.name, {})) for spec in inputs)
+    tensors.check_specs((*inputs, *outputs), str(file))
+    seen = _rehearse(session, inputs, file)
+    outputs = tuple(_ranked(spec, inputs, shape) for spec, shape in zip(outputs, seen, strict=True))
     data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
     inputs, outputs = declared_ends.of(inputs, outputs, request.options.get("state", {}), str(file), data)
-    _rehearse(session, inputs, file)
     return Artifact(request.out, FORMAT, inputs, outputs, {WARNINGS: warnings} if warnings else {}).write()
 
 
@@ -298,7 +301,8 @@ def _check(proto: onnx.ModelProto, file: Path) -> None:
     import onnx
 
     try:
-        onnx.checker.check_model(proto, full_check=True)
+        with settling.some_shape(proto):
+            onnx.checker.check_model(proto, full_check=True)
     except Exception as error:  # its checker and its inference of shapes have no common class but this
         raise InputError(f"{file}: not a valid ONNX model: {first_line(error)}; export it again") from error
     for tensor in _tensors(proto):
@@ -362,16 +366,27 @@ def _dtype(words: str, where: str) -> str:
     return DTYPES.get(match[1], match[1])
 
 
-def _rehearse(session: onnxruntime.InferenceSession, inputs: Sequence[TensorSpec], file: Path) -> None:
-    """One run on zeros, where every size is known: what fails only at run time is the file's fault too."""
+def _rehearse(
+    session: onnxruntime.InferenceSession, inputs: Sequence[TensorSpec], file: Path
+) -> Sequence[tuple[int, ...]]:
+    """The outputs' shapes in a run on zeros, () where sizes are not known: what fails then is the file's fault too."""
     import numpy as np
 
     if any(isinstance(d, Dim) and d.name != "batch" for spec in inputs for d in spec.shape):
-        return
+        return [()] * len(session.get_outputs())
     try:
-        session.run(None, {s.name: np.zeros(s.concrete(), s.dtype) for s in inputs})
+        arrays = session.run(None, {s.name: np.zeros(s.concrete(), s.dtype) for s in inputs})
     except Exception as error:
         raise InputError(f"{file}: ONNX Runtime cannot run it: {first_line(error)}; export it again") from error
+    return [array.shape for array in arrays]
+
+
+def _ranked(spec: TensorSpec, inputs: Sequence[TensorSpec], seen: tuple[int, ...]) -> TensorSpec:
+    """The output with the axes that a run shows, where the file does not say how many it has, as behind a branch."""
+    if spec.shape or not seen:
+        return spec
+    batch = next((d for s in inputs for d in s.shape if isinstance(d, Dim) and d.name == "batch"), None)
+    return replace(spec, shape=(batch if batch and seen[0] == 1 else seen[0], *seen[1:]))
 
 
 # --------------------------------------------------------------------------- what the file tells
