@@ -358,6 +358,17 @@ def test_an_operator_that_tflite_runtime_has_not_is_named_with_its_version(
         asked("tflite", new, small[1], tmp_path / "out")
 
 
+@elder
+def test_tflite_runtime_is_spared_the_scales_per_channel_that_it_takes_for_one(
+    small: tuple[Artifact, Artifact], tmp_path: Path
+) -> None:
+    convolved = compressed("litert_dynamic", *small, tmp_path / "conv", skip=["output;"])
+    asked("tflite", convolved, small[1], tmp_path / "runs")
+    multiplied = compressed("litert_dynamic", *small, tmp_path / "all")
+    with pytest.raises(CheckFailed, match=r"2\.14 answers wrongly: of a FULLY_CONNECTED .* needs a newer LiteRT"):
+        asked("tflite", multiplied, small[1], tmp_path / "out")
+
+
 # --------------------------------------------------------------------------- a real net
 
 

@@ -356,3 +356,28 @@ def test_how_far_beyond_its_limits_an_output_is() -> None:
     assert output_checks.excess(found, Limits()) < 0
     assert output_checks.excess(found, Limits(channel_error=found["channel_error"])) == 0
     assert output_checks.excess({**found, "dead": [1]}, Limits()) == math.inf
+
+
+# --------------------------------------------------------------------------- an input again
+
+ALIKE = np.random.default_rng(1)
+
+
+def test_an_output_that_is_an_input_again_scores_no_classes() -> None:
+    spectrum = 10 * ALIKE.normal(size=(N, 40))
+    restored = 0.6 * spectrum + ALIKE.normal(size=spectrum.shape)
+    close = restored + 0.04 * restored.std() * ALIKE.normal(size=restored.shape)
+    again = output_statistics.again({"y": restored}, {"x": spectrum})
+    assert again == {"y"}
+    assert output_channels.compare({"y": restored}, {"y": close}, {})["y"]["choice_loss"]
+    assert output_channels.compare({"y": restored}, {"y": close}, {}, again=again)["y"]["choice_loss"] is None
+
+
+@pytest.mark.parametrize("scores", [LOGITS, 0.1 * ALIKE.normal(size=(N, 5)), ALIKE.normal(size=(N, 6))])
+def test_scores_are_no_input_again(scores: np.ndarray) -> None:
+    assert not output_statistics.again({"y": scores}, {"x": 5 * ALIKE.normal(size=(N, 5))})
+
+
+def test_a_distribution_stays_one_though_it_is_an_input_again() -> None:
+    shares = np.abs(LOGITS) / np.abs(LOGITS).sum(-1, keepdims=True)
+    assert output_statistics.outline(shares, again=True).kind == "probabilities"

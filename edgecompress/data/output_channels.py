@@ -5,7 +5,7 @@ Streamed item by item, so that outputs may be larger than memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
@@ -171,9 +171,10 @@ def compare(
     layouts: Mapping[str, str],
     steps: Mapping[str, float] | None = None,
     detect: Detect | None = None,
+    again: Collection[str] = (),
 ) -> dict[str, ChannelFacts]:
     """The channels of each output of the same items; `layouts`: of those whose layout is known; `steps`: of
-    those that the source rounds.
+    those that the source rounds; `again`: those that are an input again.
 
     Boxes and the like are judged by what a detector finds: where another output, or other channels, tell for each of
     the same places how probable something is there, errors count by that; a list of detections is matched first. Where
@@ -184,7 +185,7 @@ def compare(
     layout = detection_layout.find(golden, detect)
     known = {**detections.layouts(golden), **(layout.axes() if layout else {})}
     outlines = {
-        name: outline(array, layouts.get(name) or known.get(name, ""), (steps or {}).get(name, 0.0))
+        name: outline(array, layouts.get(name) or known.get(name, ""), (steps or {}).get(name, 0.0), name in again)
         for name, array in golden.items()
     }
     if layout:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ AT_ONCE = 1 << 22  # numbers
 OUTLIERS = 0.01  # of the items, the largest: no part of a spread; and the tail that is limited
 MANY = 16  # channels at most that each mean something; more are the components of one thing, judged together
 STEPS = 1.5  # of a source that rounds: what varies by less is constant
+FOLLOWED = 0.25  # of an input's variance, at least, explains what is that input again
 STILL = 1e-6  # of a channel's size, and of the whole output's spread: what varies by less is constant
 
 
@@ -96,8 +97,12 @@ class Outline:
         return p[..., self.alone].max(initial=0.0, axis=-1) if self.alone.any() else None
 
 
-def outline(array: np.ndarray, layout: str = "", step: float = 0.0) -> Outline:
-    """The first pass over the source's output [items, ...]; `step`: of its numbers, where the source rounds them."""
+def outline(array: np.ndarray, layout: str = "", step: float = 0.0, again: bool = False) -> Outline:
+    """The first pass over the source's output [items, ...].
+
+    `step`: of its numbers, where the source rounds them; `again`: it is an input again, so it scores nothing unless its
+    numbers are a distribution.
+    """
     import numpy as np
 
     axis = channel_axis.channel_axis(array, layout)
@@ -114,10 +119,31 @@ def outline(array: np.ndarray, layout: str = "", step: float = 0.0) -> Outline:
     sums, squares = np.concatenate(items, axis=1)
     mean, share = _middle(sums), chosen / chosen.sum()
     kind = tally.kind(shape[2])
+    if again and kind not in ("probabilities", "log-probabilities"):
+        kind = "values"
     rare = kind in source_probabilities.CLASSES and shape[1] > 1 and share.max() > 1 - source_probabilities.RARE
     spread, constant = _spreads(np.maximum(squares - 2 * sums * mean + mean * mean, 0.0), ends, step)
     background = int(share.argmax()) if rare else None
     return Outline(axis, shape[1], array.ndim > 3, kind, mean + first, spread, ends, background, constant)
+
+
+def again(outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> frozenset[str]:
+    """The outputs [items, ...] that are an input again, as those of an autoencoder or a denoiser are: of its shape, and
+    nearer to it than its mean is.
+    """
+    pairs = ((name, ours, given) for name, ours in outputs.items() for given in inputs.values())
+    return frozenset(name for name, ours, given in pairs if ours.shape == given.shape and _explains(ours, given))
+
+
+def _explains(ours: np.ndarray, given: np.ndarray) -> bool:
+    import numpy as np
+
+    mean = float(np.mean(given, dtype=np.float64))
+    squares = np.zeros(2)
+    for part in parts(given):
+        target = given[part].astype(np.float64)
+        squares += np.square(target - ours[part]).sum(), np.square(target - mean).sum()
+    return bool(squares[0] < (1 - FOLLOWED) * squares[1])
 
 
 def _kept(items: int) -> int:

@@ -22,6 +22,7 @@ from edgecompress.data import (
     output_channels,
     output_checks,
     output_error,
+    output_statistics,
     tensors,
 )
 from edgecompress.device import agent_client
@@ -198,14 +199,16 @@ def _moved(request: Request, shell: Shell, limits: Limits) -> list[reference_ans
 
 
 def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOperator] | None, str]) -> Results:
-    golden, split = request.inputs["golden"], _split(request)
+    golden, samples, split = request.inputs["golden"], request.inputs["samples"], _split(request)
     ours = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     folder = Artifact(outputs, "golden")
     theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
     differences = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
     layouts = {spec.name: spec.layout for spec in golden.outputs}
     steps = {spec.name: spec.quantization.scale[0] for spec in golden.outputs if spec.quantization}
-    channels = output_channels.compare(ours, theirs, layouts, steps, detections.declared(request.options))
+    inputs = {spec.name: tensors.load(samples, split, spec.name) for spec in samples.inputs}
+    again = output_statistics.again(ours, inputs)
+    channels = output_channels.compare(ours, theirs, layouts, steps, detections.declared(request.options), again)
     metric, why_not, right = _metric(request, ours, theirs)
     return Results(
         outputs=[{"name": name, **d.facts(), **channels[name]} for name, d in differences.items()],

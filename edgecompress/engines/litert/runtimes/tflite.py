@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from edgecompress.core.errors import CheckFailed, InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
@@ -48,9 +49,26 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> session.Tfl
     from tflite_runtime import interpreter
 
     try:
-        return session.TfliteSession(session.interpreter(interpreter, artifact, threads), artifact)
+        opened = session.TfliteSession(session.interpreter(interpreter, artifact, threads), artifact)
     except (ValueError, RuntimeError) as error:
         raise _load_error(str(error)) from error
+    if _one_scale(opened.interpreter):
+        raise CheckFailed(
+            "tflite-runtime 2.14 answers wrongly: of a FULLY_CONNECTED of dynamic int8 it takes the first channel's "
+            "scale for all; the file needs a newer LiteRT on the device"
+        )
+    return opened
+
+
+def _one_scale(interpreter: Any) -> bool:
+    """Whether real numbers are multiplied with int8 weights that have a scale per channel."""
+    tensors = {tensor["index"]: tensor for tensor in interpreter.get_tensor_details()}
+    products = (node["inputs"] for node in interpreter._get_ops_details() if node["op_name"] == "FULLY_CONNECTED")
+    return any(
+        tensors[reads[0]]["dtype"].__name__ == "float32"
+        and len(tensors[reads[1]]["quantization_parameters"]["scales"]) > 1
+        for reads in products
+    )
 
 
 def _load_error(message: str) -> CheckFailed | StageFailed:
