@@ -81,6 +81,20 @@ def plan(args: argparse.Namespace) -> int:
     return code
 
 
+def check(args: argparse.Namespace) -> int:
+    """Tells what targets make of a model, before anything is built; 2 where none is reached."""
+    from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
+    from edgecompress.commands import check
+
+    screen = console.open(args)
+    with Progress(screen, args) as progress:
+        request = _request(args)
+        found = check.check(args.model, request.pop("target").split(","), options=_options(args, progress), **request)
+    console.say(args, {"source": found.source, "targets": found.targets}, check.text(found, brief=args.quiet))
+    return 0 if found.reached else InputError.exit_code
+
+
 def deploy(args: argparse.Namespace) -> int:
     """Takes the model to each target."""
     from edgecompress.cli import console

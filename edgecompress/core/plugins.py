@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
     from edgecompress.core.model import Artifact, Goal, Promise, Request, Status
     from edgecompress.core.model_card import Card
+    from edgecompress.core.operations import Kernels, Operation
     from edgecompress.core.operator_graph import Graph
     from edgecompress.core.package_contents import Contents, PackageCheck
     from edgecompress.core.protocols import Arena, ChangeableNet, Counter, Meter, Session, Shell, Subject
@@ -156,6 +157,13 @@ class RuntimePlugin(Step):
     "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or "")."""
     count: Callable[[Artifact, int], Graph] | None = None
     """The operators of one run of a batch, an op_counts.Graph: for `analyze`, the roofline and the energy model."""
+    operations: Callable[[Artifact], Sequence[Operation]] | None = None
+    """The operators of a file of FORMAT, in order, in the words of core.operations: for `check`."""
+    accelerator: str = ""
+    """What in it is fast, where not all of its kernels are: `kernels` tells what that does not take."""
+    kernels: Callable[[Operation, str], Kernels] | None = None
+    """What it makes of an operator in a variant of a precision ("fp32", "int8", "int8-dynamic"): a table, nothing is
+    built. For `check`."""
     precision: Callable[[Artifact], tuple[dict[str, int], dict[str, int]]] | None = None
     """Bytes of the weights by precision, and the number of operators that multiply by what they compute in, as
     formats.precision has them; StageFailed, with the reason, where the file does not tell."""

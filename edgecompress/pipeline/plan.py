@@ -79,7 +79,7 @@ def deploy_all(
     parted, needed = _parted(jobs), list[ModuleType]()
     for job in parted:
         try:
-            needed += _needed(job, _calls(job)[0]).values()
+            needed += _needed(job, reached(job)[0]).values()
         except (NoPath, NotFound) as error:
             refused[job.target.name] = error
     left = [job for job in parted if job.target.name not in refused]
@@ -116,9 +116,9 @@ def deploy(job: Job, beside: Iterable[ModuleType] = ()) -> Plan:
     """
     stages: Steps = {stage.name: stage for stage in front(job)}
     shared = set(stages)
-    calls, left_out = _calls(job)
+    calls, left_out = reached(job)
     _require(job, calls, beside)
-    candidates = [_candidate(job, v, calls[v.name], stages) for v in _chosen(job) if v.name in calls]
+    candidates = [_candidate(job, v, calls[v.name], stages) for v in chosen(job) if v.name in calls]
     for candidate in candidates:
         for runtime, name in ((candidate.runtime, candidate.verdict), *candidate.also.items()):
             stages[name] = verification.verify(job, name, runtime, candidate.artifact, candidate.variant)
@@ -144,11 +144,11 @@ def _named(job: Job, verify: Stage | Substitute, candidate: Candidate, calls: Se
     return dataclasses.replace(verify, options={**verify.options, "precision": precision})
 
 
-def _calls(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:
+def reached(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:
     """The calls of each variant, and why the others are not reached; raises NoPath when none is."""
     calls: dict[str, list[Call]] = {}
     left_out: dict[str, NoPath] = {}
-    for variant in _chosen(job):
+    for variant in chosen(job):
         try:
             calls[variant.name] = conversion.steps(job.target.value, variant, job.resolved.kind, _where(job, variant))
             _check_machine(job, variant)
@@ -279,7 +279,7 @@ def _golden(job: Job, name: str, split: str) -> Stage:
     )
 
 
-def _chosen(job: Job) -> list[Variant]:
+def chosen(job: Job) -> list[Variant]:
     variants = {v.name: v for v in job.target.value.variant}
     for name in job.only:
         if name not in variants:
@@ -406,7 +406,7 @@ def _needed(job: Job, calls: Mapping[str, Sequence[Call]]) -> dict[str, ModuleTy
     """The plug-ins of the source and of the variants that are reached, by what they are in errors."""
     source = job.resolved
     loader = "a torch source" if source.torch else f"a source of kind '{source.kind}'"
-    every = (_of_variant(job, variant, calls) for variant in _chosen(job) if variant.name in calls)
+    every = (_of_variant(job, variant, calls) for variant in chosen(job) if variant.name in calls)
     return {loader: registry.call(source.call)[0], **{who: module for each in every for who, module in each.items()}}
 
 
@@ -423,7 +423,7 @@ def _require(job: Job, calls: Mapping[str, Sequence[Call]], beside: Iterable[Mod
             environments.require(module, who, every)
         except MissingDependency as error:
             loader = registry.call(job.resolved.call)[0]
-            every_of = {v.name: [loader, *_of_variant(job, v, calls).values()] for v in _chosen(job) if v.name in calls}
+            every_of = {v.name: [loader, *_of_variant(job, v, calls).values()] for v in chosen(job) if v.name in calls}
             without = [name for name, each in every_of.items() if not any(map(environments.missing, each))]
             hint = f", or do without: --only {','.join(without)}" if without else ""
             raise MissingDependency(f"{error}{hint}") from error

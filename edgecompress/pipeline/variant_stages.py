@@ -51,6 +51,11 @@ def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start:
     return at, made
 
 
+def shared(job: Job, call: str, at: str) -> Stage:
+    """The stage of a conversion before any technique, which all variants share."""
+    return _step(job, _short(call), (call, {}), at)
+
+
 def _short(call: str) -> str:
     where, function = call.split(":")
     plugin = where.split(".")[-1]

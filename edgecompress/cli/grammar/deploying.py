@@ -6,19 +6,29 @@ from pathlib import Path
 
 from edgecompress.cli import handlers
 from edgecompress.cli.grammar.entry import Command, argument
-from edgecompress.cli.grammar.shared import JOB, MODEL, REQUIRE_MEASURED, RUNNING, STRICT
+from edgecompress.cli.grammar.shared import (
+    BATCH,
+    JOB,
+    MODEL,
+    OFFLINE,
+    REQUIRE_MEASURED,
+    RUNNING,
+    SAMPLES,
+    SEED,
+    SET_OF_FILE,
+    STORE,
+    STRICT,
+)
 
+TARGET = argument("--target", default="x86", help="targets: names or TOML files, comma-separated (default: x86)")
+ONLY = argument(
+    "--only", action="append", default=[], metavar="VARIANT", help="variants to build, comma-separated (default: all)"
+)
 DEPLOYED = (
     MODEL,
     *JOB,
-    argument("--target", default="x86", help="targets: names or TOML files, comma-separated (default: x86)"),
-    argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="VARIANT",
-        help="variants to build, comma-separated (default: all)",
-    ),
+    TARGET,
+    ONLY,
     STRICT,
     argument("--out", type=Path, help="output folder (default: dist/TARGET; with several targets: OUT/TARGET)"),
     argument("--until", default="", metavar="STAGE", help="stop after this stage; `plan` lists the stages"),
@@ -55,6 +65,25 @@ COMMANDS = (
                 help="accuracy budget, the same as --set limits.LIMIT=VALUE; may repeat",
             ),
             *DEPLOYED,
+        ),
+    ),
+    Command(
+        "check",
+        "say which variants of targets a model reaches and where its operators run, before anything is built",
+        handlers.check,
+        "check net.onnx --target android,ios,arm64\n"
+        "check my_pkg.nets:build --data my_pkg.nets:data --target ethos-u55 --json",
+        (
+            MODEL,
+            argument("--data", help="samples, as for deploy; files need none"),
+            TARGET,
+            ONLY,
+            SAMPLES,
+            BATCH,
+            SEED,
+            SET_OF_FILE,
+            OFFLINE,
+            STORE,
         ),
     ),
     Command(

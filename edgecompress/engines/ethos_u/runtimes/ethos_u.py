@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from ai_edge_litert.interpreter import Interpreter
 
     from edgecompress.core.json import Json
+    from edgecompress.core.operations import Kernels, Operation
     from edgecompress.core.protocols import OperatorTimes
 
 REQUIRES = ("ethos-u-vela>=5", "ai-edge-litert")
 IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "ethos-u"
+ACCELERATOR = "the Ethos-U55"
 FORMAT = "vela"
 NOT_OPENED = "runs on its device only"
 NO_ARENA = "the report has Vela's estimate of the SRAM"
@@ -201,6 +203,13 @@ def read(request: Request) -> Artifact:
 
 
 # --------------------------------------------------------------------------- a session
+
+
+def kernels(operation: Operation, precision: str) -> Kernels:
+    """What it makes of an operator in a variant of that precision."""
+    from edgecompress.engines.ethos_u import kernels as ethos_u_kernels
+
+    return ethos_u_kernels.kernels(operation, precision)
 
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from edgecompress.core.operations import Kernels, Operation
     from edgecompress.core.protocols import Arena, OperatorTime, OperatorTimes
 
 REQUIRES = ("torch", "executorch>=1.5")
 IMPORTS = ("torch", "executorch.extension.pybindings._C", "executorch.kernels.quantized")  # what `open` needs
 EXTRA = "executorch"
+ACCELERATOR = "XNNPACK"
 FORMAT = "pte"
 READS: tuple[str, ...] = ("program",)
 SUFFIX = ""
@@ -155,6 +157,13 @@ def _numbered(names: Iterable[str]) -> Iterator[str]:
     for name in names:
         seen[name] += 1
         yield f"{name} #{seen[name]}"
+
+
+def kernels(operation: Operation, precision: str) -> Kernels:
+    """What it makes of an operator in a variant of that precision."""
+    from edgecompress.engines.executorch import kernels as executorch_kernels
+
+    return executorch_kernels.kernels(operation, precision)
 
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:

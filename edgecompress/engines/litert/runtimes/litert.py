@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     import torch
 
     from edgecompress.core import operator_graph
+    from edgecompress.core.operations import Kernels, Operation
     from edgecompress.core.protocols import Arena
 
 REQUIRES = ("litert-torch", "ai-edge-litert")
 OPENS_WITH = ("ai-edge-litert",)
 IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "litert"
+ACCELERATOR = "XNNPACK"
 FORMAT = "tflite"
 SETTINGS = session.SETTINGS
 READS: tuple[str, ...] = ("program", "savedmodel")
@@ -79,7 +81,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     program = torch_program.load(model.file(".pt2"))
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
     try:
-        net, how = _positional(_pooled(program.module(check_guards=False))), _quantization(program)
+        net, how = _positional(_pooled(_attached(program.module(check_guards=False)))), _quantization(program)
         data = litert_torch.convert(net, example, quant_config=how).model_content()
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {first_line(error)}") from error
@@ -104,6 +106,17 @@ def _positional(net: torch.fx.GraphModule) -> torch.nn.Module:
 
     net.train = lambda mode=True: net  # an exported net refuses it, and the converter asks for evaluation
     return Positional()
+
+
+def _attached(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph module without `detach_`, which torch records of a tensor that forward makes: none follows it twice."""
+    from torch.ops import aten
+
+    for node in net.graph.find_nodes(op="call_function", target=aten.detach_.default):
+        node.replace_all_uses_with(node.args[0])
+        net.graph.erase_node(node)
+    net.recompile()
+    return net
 
 
 def _pooled(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -210,6 +223,20 @@ def count(artifact: Artifact, batch: int) -> operator_graph.Graph:
     from edgecompress.engines.litert import op_counts
 
     return op_counts.graph(artifact, batch)
+
+
+def operations(artifact: Artifact) -> list[Operation]:
+    """The operators of a file, in order."""
+    from edgecompress.engines.litert import operations as litert_operations
+
+    return litert_operations.operations(artifact)
+
+
+def kernels(operation: Operation, precision: str) -> Kernels:
+    """What it makes of an operator in a variant of that precision."""
+    from edgecompress.engines.litert import kernels as litert_kernels
+
+    return litert_kernels.kernels(operation, precision)
 
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
     from edgecompress.core import operator_graph
+    from edgecompress.core.operations import Kernels, Operation
     from edgecompress.core.protocols import ChangeableNet
 
 REQUIRES = ("onnx", "onnxruntime")
@@ -397,6 +398,20 @@ def count(artifact: Artifact, batch: int) -> operator_graph.Graph:
     from edgecompress.engines.onnx import op_counts
 
     return op_counts.graph(artifact, batch)
+
+
+def operations(artifact: Artifact) -> list[Operation]:
+    """The operators of a file, in order."""
+    from edgecompress.engines.onnx import operations as onnx_operations
+
+    return onnx_operations.operations(artifact)
+
+
+def kernels(operation: Operation, precision: str) -> Kernels:
+    """What it makes of an operator in a variant of that precision."""
+    from edgecompress.engines.onnx import operations as onnx_kernels
+
+    return onnx_kernels.kernels(operation, precision)
 
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:

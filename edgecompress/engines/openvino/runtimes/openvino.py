@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from edgecompress.core import operator_graph
     from edgecompress.core.json import Json
+    from edgecompress.core.operations import Kernels, Operation
     from edgecompress.core.protocols import OperatorTime, OperatorTimes
 
 REQUIRES = ("openvino",)
@@ -113,6 +114,13 @@ def count(artifact: Artifact, batch: int) -> operator_graph.Graph:
     from edgecompress.engines.openvino import op_counts
 
     return op_counts.graph(artifact, batch)
+
+
+def kernels(operation: Operation, precision: str) -> Kernels:
+    """What it makes of an operator in a variant of that precision."""
+    from edgecompress.engines.openvino import kernels as openvino_kernels
+
+    return openvino_kernels.kernels(operation, precision)
 
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:

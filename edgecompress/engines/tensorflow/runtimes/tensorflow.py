@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
+    from edgecompress.core.operations import Operation
     from edgecompress.core.protocols import OperatorTimes
 
 REQUIRES = ("tensorflow-cpu",)
@@ -258,6 +259,13 @@ def _rehearsed(artifact: Artifact, path: Path) -> Artifact:
 
 
 # --------------------------------------------------------------------------- a session
+
+
+def operations(artifact: Artifact) -> list[Operation]:
+    """The operators of a file, in order."""
+    from edgecompress.engines.tensorflow import operations as tensorflow_operations
+
+    return tensorflow_operations.operations(artifact)
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> TensorflowSession:

@@ -1,0 +1,242 @@
+"""`edgecompress check`: what each target makes of a model, told before anything is built."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any, TypedDict
+
+from edgecompress.commands import job_run, objects
+from edgecompress.commands.object_data import Data
+from edgecompress.commands.objects import Model
+from edgecompress.core import registry
+from edgecompress.core.errors import EdgeError, edge_errors
+from edgecompress.core.json import Json
+from edgecompress.core.model import Outcome
+from edgecompress.core.operations import Operation
+from edgecompress.core.plain_text import plural
+from edgecompress.pipeline import conversion, first_stages, plan
+from edgecompress.pipeline.job import Job, Name, job
+
+NAMED = 5  # types of operators that are named
+WIDTH = 80  # of the text
+
+
+class Exceptional(TypedDict):
+    """Operators of a type that a variant does not compute as hoped."""
+
+    type: str
+    count: int
+    becomes: list[str]
+
+
+class CheckedVariant(TypedDict):
+    """What is known of a variant. `why`: why it is not reached, ""; `told`: whether the engine tells where they run."""
+
+    runtime: str
+    precision: str
+    reached: bool
+    why: str
+    operators: int
+    told: bool
+    outside: list[Exceptional]
+    floats: list[Exceptional]
+    unknown: list[Exceptional]
+
+
+class CheckedTarget(TypedDict):
+    """A target: why it is refused, or its variants by name."""
+
+    refused: str
+    variants: dict[str, CheckedVariant]
+
+
+@dataclass(frozen=True, repr=False)
+class Checked:
+    """What was found, by target."""
+
+    source: str
+    targets: Mapping[str, CheckedTarget]
+
+    def __repr__(self) -> str:
+        return f"Checked({text(self, brief=True)})"
+
+    def __str__(self) -> str:
+        return text(self)
+
+    @property
+    def reached(self) -> bool:
+        """Whether any variant of any target is."""
+        return any(v["reached"] for t in self.targets.values() for v in t["variants"].values())
+
+
+@edge_errors
+def check(
+    model: Model | None = None,
+    target: Name | Sequence[Name] = "x86",
+    *,
+    data: Data | None = None,
+    only: str | Sequence[str] = (),
+    samples: int | None = None,
+    device: Name | None = None,
+    batch: int = 1,
+    seed: int = 0,
+    settings: Mapping[str, Json] | None = None,
+    options: job_run.Options | None = None,
+) -> Checked:
+    """What the targets make of `model` (None: the embedded demo): nothing is built. Raises EdgeError.
+
+    The keywords are those of `deploy`; a file needs no data.
+    """
+    options = options or job_run.Options()
+    given, items = objects.written(model, data, options, batch, settings)
+    names = target if isinstance(target, list | tuple) else [target]
+    targets: dict[str, CheckedTarget] = {}
+    title = ""
+    for name in names:
+        try:
+            made = _job(
+                given,
+                {
+                    "target": name,
+                    "data": items,
+                    "only": only,
+                    "samples": samples,
+                    "device": device,
+                    "batch": batch,
+                    "seed": seed,
+                    "settings": settings,
+                },
+            )
+            title = made.source.value.title
+            targets[made.target.name] = {"refused": "", "variants": _variants(made, options)}
+        except EdgeError as error:
+            if len(names) == 1:
+                raise
+            targets[str(name)] = {"refused": str(error), "variants": {}}
+    return Checked(title, targets)
+
+
+def _job(model: str | None, how: Mapping[str, Any]) -> Job:
+    """The job of a target; a file without data has random data, from which no accuracy is asked."""
+    made = job(model, **how)
+    if made.source.value.data or made.resolved.torch:
+        return made
+    return job(model, **{**how, "data": "random"})
+
+
+# --------------------------------------------------------------------------- what is found
+
+
+def _variants(made: Job, options: job_run.Options) -> dict[str, CheckedVariant]:
+    calls, left_out = plan.reached(made)
+    stages, readers = first_stages.operators(made, calls)
+    walk = job_run.begin(made, options, f"check>{made.source.given}")
+    walk.stages(stages)
+    found = {}
+    for variant in plan.chosen(made):
+        runtime = variant.runtime or made.target.value.runtime
+        outcome = walk.outcomes[readers[variant.name]] if variant.name in readers else None
+        found[variant.name] = _variant(runtime, conversion.precision(variant), outcome, left_out.get(variant.name, ""))
+    return found
+
+
+def _variant(runtime: str, precision: str, read: Outcome | None, why: str) -> CheckedVariant:
+    row = CheckedVariant(
+        runtime=runtime,
+        precision=precision,
+        reached=False,
+        why=why or (read.reason if read else ""),
+        operators=0,
+        told=False,
+        outside=[],
+        floats=[],
+        unknown=[],
+    )
+    if read is None or read.artifact is None:
+        return row
+    ops = [Operation(*fields) for fields in read.artifact.facts["operations"]]
+    row["operators"], row["reached"] = len(ops), True
+    kernels = registry.runtime(runtime).kernels
+    if kernels is None:
+        return row
+    row["told"] = True
+    each = [(op, kernels(op, precision)) for op in ops]
+    if unable := Counter((op.type, found.unable) for op, found in each if found.unable):
+        return row | {"reached": False, "why": "; ".join(f"{n} {kind}: {why}" for (kind, why), n in unable.items())}
+    row["outside"] = _listed((op, found.outside) for op, found in each)
+    row["floats"] = _listed((op, found.floats) for op, found in each)
+    row["unknown"] = _listed((op, [op.type]) for op, found in each if not found.known)
+    return row
+
+
+def _listed(rows: Iterator[tuple[Operation, Sequence[str]]]) -> list[Exceptional]:
+    """The operators by type, most first, each with what the engine calls its parts."""
+    count: Counter[str] = Counter()
+    becomes: dict[str, dict[str, None]] = {}
+    for op, parts in rows:
+        if parts:
+            count[op.type] += 1
+            becomes.setdefault(op.type, {}).update(dict.fromkeys(parts))
+    return [{"type": kind, "count": n, "becomes": list(becomes[kind])} for kind, n in count.most_common()]
+
+
+# --------------------------------------------------------------------------- as text
+
+
+def text(checked: Checked, brief: bool = False) -> str:
+    """The findings in lines of at most 80 columns; `brief`: one line."""
+    if brief:
+        rows = [v for t in checked.targets.values() for v in t["variants"].values()]
+        return f"{checked.source}: {sum(v['reached'] for v in rows)} of {plural(len(rows), 'variant')} reached"
+    lines = [checked.source]
+    for name, target in checked.targets.items():
+        lines += ["", f"{name}: refused: {target['refused']}" if target["refused"] else name]
+        width = max(map(len, target["variants"]), default=0)
+        for variant, row in target["variants"].items():
+            lines += _paragraph(f"  {variant:<{width}}  ", _said(row))
+    return "\n".join(line for each in lines for line in ([each] if len(each) <= WIDTH else wrap(each, WIDTH)))
+
+
+def _paragraph(head: str, sentences: Sequence[str]) -> Iterator[str]:
+    """Sentences, each on lines of its own behind the head."""
+    for number, sentence in enumerate(sentences):
+        begin = head if not number else " " * len(head)
+        yield from wrap(sentence, WIDTH, initial_indent=begin, subsequent_indent=" " * (len(head) + 2))
+
+
+def _said(row: CheckedVariant) -> list[str]:
+    if not row["reached"]:
+        return [f"not reached: {row['why']}"]
+    many = f"{row['runtime']}: {plural(row['operators'], 'operator')}"
+    if not row["told"]:
+        return [f"{many}; where they run, the device decides"]
+    said = [f"{many}, {_where(row)}"]
+    if row["outside"]:
+        said.append(f"outside: {_named(row['outside'])}")
+    if row["floats"]:
+        said.append(f"in float: {_named(row['floats'])}")
+    if row["unknown"]:
+        said.append(f"not known: {_named(row['unknown'])}")
+    return said
+
+
+def _where(row: CheckedVariant) -> str:
+    accelerator = registry.runtime(row["runtime"]).accelerator
+    left = sum(each["count"] for each in row["outside"])
+    if not accelerator:
+        return "all supported"
+    return f"all in {accelerator}" if not left else f"{left} outside {accelerator}, whole or in part"
+
+
+def _named(rows: Sequence[Exceptional]) -> str:
+    """TopK 1 (TOPK_V2), GroupNorm 4 (BROADCAST_TO): the first few."""
+    named = [f"{r['type']} {r['count']}{_parts(r)}" for r in rows[:NAMED]]
+    return ", ".join([*named, *([f"{len(rows) - NAMED} more types"] if len(rows) > NAMED else [])])
+
+
+def _parts(row: Exceptional) -> str:
+    parts = [part for part in row["becomes"] if part != row["type"]]
+    return f" ({', '.join(parts)})" if parts else ""

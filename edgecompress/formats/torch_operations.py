@@ -1,0 +1,207 @@
+"""The operators of a program of torch.export, in the words of core.operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core.model import Artifact
+from edgecompress.core.operations import Operation
+from edgecompress.formats import torch_program
+
+if TYPE_CHECKING:
+    import torch
+
+# What moves nothing, or is no operator of the net
+STILL = {
+    *("dropout", "alias", "detach", "clone", "contiguous", "lift_fresh_copy", "sym_size", "sym_constrain_range"),
+    *("_assert_scalar", "_assert_tensor_metadata", "getitem", "feature_dropout", "native_dropout", "identity"),
+}
+# Words, and the operators that they stand for where these have another name
+NAMES = {
+    "matmul": "mm bmm baddbmm dot mv",
+    "linear": "addmm",
+    "attention": "scaled_dot_product_attention",
+    "batchnorm": "batch_norm _native_batch_norm_legit_no_training",
+    "layernorm": "layer_norm native_layer_norm",
+    "groupnorm": "group_norm native_group_norm",
+    "instancenorm": "instance_norm",
+    "rmsnorm": "rms_norm _fused_rms_norm",
+    "rnn": "rnn_tanh rnn_relu",
+    "leakyrelu": "leaky_relu",
+    "softmax": "_softmax _safe_softmax",
+    "logsoftmax": "log_softmax _log_softmax",
+    "maxpool": "max_pool1d max_pool2d max_pool3d max_pool2d_with_indices",
+    "averagepool": "avg_pool1d avg_pool2d avg_pool3d",
+    "adaptivemaxpool": "adaptive_max_pool1d adaptive_max_pool2d",
+    "resize_nearest": "upsample_nearest2d upsample_nearest1d _upsample_nearest_exact2d",
+    "resize_bilinear": "upsample_bilinear2d _upsample_bilinear2d_aa",
+    "resize_cubic": "upsample_bicubic2d _upsample_bicubic2d_aa",
+    "reshape": "view flatten unflatten _unsafe_view unsqueeze squeeze view_as",
+    "transpose": "permute t movedim swapaxes",
+    "slice": "narrow unfold_copy",
+    "split": "chunk split_with_sizes unbind tensor_split",
+    "concat": "cat concatenate",
+    "tile": "repeat",
+    "expand": "expand_as broadcast_to",
+    "depthtospace": "pixel_shuffle",
+    "spacetodepth": "pixel_unshuffle",
+    "gather": "index_select take",
+    "cast": "to _to_copy type_as",
+    "reducesum": "sum",
+    "reducemax": "amax max",
+    "reducemin": "amin min",
+    "reduceprod": "prod",
+    "norm": "linalg_vector_norm frobenius_norm",
+    "var": "var_mean std",
+    "sub": "rsub",
+    "clip": "clamp clamp_min clamp_max",
+    "equal": "eq ne",
+    "comparison": "gt ge lt le",
+    "where": "masked_fill",
+    "mod": "remainder fmod",
+    "trilu": "tril triu",
+    "onehot": "one_hot",
+    "unfold": "im2col",
+    "gridsample": "grid_sampler grid_sampler_2d",
+    "indexput": "index_put slice_scatter select_scatter copy",
+    "scatter": "scatter_add scatter_reduce index_add",
+    "sort": "argsort",
+    "div": "true_divide floor_divide",
+    "logical": "logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not",
+    "constant": "zeros ones full arange zeros_like ones_like full_like new_zeros new_ones new_full scalar_tensor "
+    "empty eye linspace",
+}
+WORDS = {name: word for word, names in NAMES.items() for name in names.split()}
+
+
+def operations(program: Artifact) -> list[Operation]:
+    """The operators of a "program" in its order; what a quantizer put between them is left out."""
+    import torch
+
+    exported = torch_program.load(program.file(".pt2"))
+    given = set(exported.graph_signature.user_inputs)
+    known = {node.name for node in exported.graph.nodes if node.op == "placeholder" and node.name not in given}
+    words: dict[str, str] = {}
+    found = []
+    for node in exported.graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.all_input_nodes and all(each.name in known for each in node.all_input_nodes):
+            known.add(node.name)
+        name = str(getattr(node.target, "__name__", node.target)).split(".")[0].rstrip("_")
+        first = next((a for a in node.args if isinstance(a, torch.fx.Node)), None)
+        behind = words.get(first.name, "") if first is not None else ""
+        if name in STILL or _casts_nothing(name, node) or str(node.target).startswith("quantized_decomposed."):
+            words[node.name] = behind
+            continue
+        word = _word(name, node, known)
+        words[node.name] = word
+        kind = str(getattr(node.target, "__name__", name)).removesuffix(".default")
+        found.append(Operation(kind, word, _dtype(node), behind))
+    return found
+
+
+def _casts_nothing(name: str, node: torch.fx.Node) -> bool:
+    return (
+        WORDS.get(name, name) == "cast"
+        and bool(node.all_input_nodes)
+        and _dtype(node.all_input_nodes[0]) == _dtype(node)
+    )
+
+
+def _dtype(node: torch.fx.Node) -> str:
+    value = node.meta.get("val")
+    value = value[0] if isinstance(value, tuple | list) and value else value
+    return str(getattr(value, "dtype", "")).removeprefix("torch.")
+
+
+def _word(name: str, node: torch.fx.Node, known: set[str]) -> str:
+    if name == "index":  # by constants, or by what is computed
+        constant = all(i is None or i.name in known for i in node.args[1] or ())
+        return "gather" if constant else "gather_dynamic"
+    if name in REFINED:
+        return REFINED[name](node)
+    return WORDS.get(name, name)
+
+
+def _shape(node: torch.fx.Node, place: int) -> tuple[int, ...]:
+    value = node.args[place].meta.get("val") if hasattr(node.args[place], "meta") else None
+    return tuple(value.shape) if value is not None else ()
+
+
+def _arg(node: torch.fx.Node, place: int, key: str, default: Any) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(key, default)
+
+
+def _conv(node: torch.fx.Node) -> str:
+    groups, weights = int(_arg(node, 6, "groups", 1)), _shape(node, 1)
+    if len(weights) == 5:
+        return "conv3d"
+    if groups > 1:
+        return "conv_depthwise" if weights[1:2] == (1,) else "conv_grouped"
+    return "conv"
+
+
+def _convolution(node: torch.fx.Node) -> str:
+    """The general one: transposed in its seventh argument, groups in its last."""
+    weights, groups = _shape(node, 1), int(node.args[8])
+    if node.args[6]:
+        return "convtranspose3d" if len(weights) == 5 else "convtranspose"
+    if len(weights) == 5:
+        return "conv3d"
+    return "conv" if groups == 1 else "conv_depthwise" if weights[1:2] == (1,) else "conv_grouped"
+
+
+def _pad(node: torch.fx.Node) -> str:
+    return {"reflect": "pad_reflect", "replicate": "pad_edge"}.get(str(_arg(node, 2, "mode", "constant")), "pad")
+
+
+def _pow(node: torch.fx.Node) -> str:
+    return "mul" if node.args[1] == 2 else "sqrt" if node.args[1] == 0.5 else "pow"
+
+
+def _hardtanh(node: torch.fx.Node) -> str:
+    limits = tuple(_arg(node, i, key, default) for i, key, default in ((1, "min_val", -1), (2, "max_val", 1)))
+    return "relu6" if limits in ((0, 6), (0, 1)) else "hardtanh" if limits == (-1, 1) else "clip"
+
+
+def _mean(node: torch.fx.Node) -> str:
+    """Over height and width, as pools are; whether these axes stay, of size 1, decides who takes it."""
+    axes = _arg(node, 1, "dim", None)
+    shape = _shape(node, 0)
+    plane = len(shape) == 4 and isinstance(axes, list | tuple) and {a % 4 for a in axes} == {2, 3}
+    if not plane:
+        return "reducemean"
+    return "globalaveragepool" if _arg(node, 2, "keepdim", False) else "planemean"
+
+
+def _adaptive(node: torch.fx.Node) -> str:
+    size = _arg(node, 1, "output_size", None)
+    sizes = set(size) if isinstance(size, list | tuple) else {size}
+    return "globalaveragepool" if sizes == {1} else "adaptivepool"
+
+
+def _maxpool(node: torch.fx.Node) -> str:
+    padding = _arg(node, 3, "padding", 0)
+    return "maxpool_pad" if any(padding if isinstance(padding, list | tuple) else [padding]) else "maxpool"
+
+
+def _slice(node: torch.fx.Node) -> str:
+    return "slice_step" if _arg(node, 4, "step", 1) != 1 else "slice"
+
+
+REFINED: Mapping[str, Callable[[Any], str]] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _conv),
+    "convolution": _convolution,
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), lambda node: "convtranspose"),
+    "conv_transpose3d": lambda node: "convtranspose3d",
+    "pad": _pad,
+    "pow": _pow,
+    "hardtanh": _hardtanh,
+    "mean": _mean,
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _adaptive),
+    **dict.fromkeys(("max_pool1d", "max_pool2d"), _maxpool),
+    "slice": _slice,
+    "gather": lambda node: "gatherelements",
+}
