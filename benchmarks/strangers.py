@@ -335,9 +335,15 @@ def raw_onnx(path: Path) -> Raw:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    inputs, outputs = ([end.name for end in ends] for ends in (session.get_inputs(), session.get_outputs()))
+    inputs = [end.name for end in session.get_inputs()]
+    outputs = [end.name for end in session.get_outputs() if end.type != "tensor(string)"]  # text cannot be deployed
     shapes = [end.shape for end in session.get_inputs()]
-    return Raw(inputs, outputs, lambda items: session.run(None, dict(zip(inputs, items, strict=True))), shapes)
+
+    def run(items: Sequence[Array]) -> list[Array]:
+        found = session.run(outputs, dict(zip(inputs, items, strict=True)))
+        return [np.array([[*row.values()] for row in end]) if isinstance(end, list) else end for end in found]
+
+    return Raw(inputs, outputs, run, shapes)
 
 
 def raw_tflite(path: Path) -> Raw:
@@ -360,8 +366,8 @@ def raw_tflite(path: Path) -> Raw:
             if tuple(end["shape"]) != item.shape:
                 net.resize_tensor_input(end["index"], item.shape)
         net.allocate_tensors()
-        for end, item in zip(ins, items, strict=True):
-            net.set_tensor(end["index"], item)
+        for end, item in zip(ins, items, strict=True):  # ids of 64 bits have 32 in a file
+            net.set_tensor(end["index"], item.astype(end["dtype"]) if item.dtype.kind == "i" else item)
         net.invoke()
         return [real(net.get_tensor(end["index"]), *end["quantization"]) for end in outs]
 

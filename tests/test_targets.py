@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -172,16 +173,32 @@ def test_a_wrong_answer_in_another_runtime_loses_and_one_that_does_not_run_it_on
     assert passes or (choice.table["v"]["verdict"], choice.table["v"]["reason"]) == (status, f"in old: {why}")
 
 
+@pytest.mark.parametrize(("made", "passes"), [({"given": True}, True), ({}, False)])
+def test_the_users_own_file_is_not_lost_by_what_another_runtime_makes_of_it(
+    made: dict[str, Any], passes: bool, tmp_path: Path
+) -> None:
+    outcomes = {
+        "made": Outcome("made", "ok", Artifact(tmp_path, "null", facts=made)),
+        "v/verify": Outcome("v/verify", "ok"),
+        "v/verify-old": Outcome("v/verify-old", "lost", reason=WRONG),
+    }
+    assert candidate().passed(outcomes) is passes
+    assert candidate(min_runtime="old").passed(outcomes) is False
+    assert dataclasses.replace(candidate(), artifact="source").passed(outcomes) is True
+
+
 @pytest.mark.slow
 @pytest.mark.prove
-def test_a_variant_that_tflite_runs_and_answers_wrong_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_that_tflite_must_run_and_answers_wrong_is_not_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from edgecompress.core import environments, registry
 
     if not environments.made(registry.load("runtimes", "tflite")):
         pytest.skip("tflite-runtime's own environment is not made")
     monkeypatch.chdir(tmp_path)
     Path("old.toml").write_text(
-        'description = "devices with an old runtime"\nruntime = "litert"\nalso = ["tflite"]\n'
+        'description = "devices with an old runtime"\nruntime = "litert"\nmin_runtime = "tflite"\n'
         "[limits]\nitems_lost = 5\n"
         '[[variant]]\nname = "int8-dynamic"\ncompress = [{ use = "int8-dynamic" }]\n'
         '[[variant]]\nname = "fp32"\nreference = true\n'
@@ -189,7 +206,8 @@ def test_a_variant_that_tflite_runs_and_answers_wrong_is_lost(tmp_path: Path, mo
     assert main.main(["deploy", "--profile", "quick", "--target", "old.toml", *FAST]) == 0
     rows = {v["name"]: v for v in json.loads(Path("dist/old/report.json").read_text())["variants"]}
     assert (rows["fp32"]["verdict"], rows["fp32"]["also"]) == ("shipped", {"tflite": "ok"})
-    assert rows["int8-dynamic"]["verdict"] == "lost" and rows["int8-dynamic"]["reason"].startswith("in tflite: net ")
+    assert rows["int8-dynamic"]["verdict"] == "failed"
+    assert rows["int8-dynamic"]["reason"].startswith("in tflite: tflite-runtime 2.14 answers wrongly")
     assert rows["int8-dynamic"]["verify"]["metric"]["net_lost"] <= 5  # in the runtime that it is for it is right
 
 

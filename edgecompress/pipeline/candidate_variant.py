@@ -10,6 +10,7 @@ from typing import Required, TypedDict
 
 from edgecompress.core.model import Outcome, Outcomes
 from edgecompress.core.settings import Limits, Variant
+from edgecompress.pipeline.variant_stages import SOURCE
 
 Verdict = tuple[str, str]  # how it ended ("shipped", "slower", "equal", "noisy", "lost", "unreached", ...), and why
 
@@ -63,14 +64,19 @@ class Candidate:
 
     def verified(self, outcomes: Outcomes) -> Outcome | None:
         """The outcome that decides whether it may ship: the first that is not "ok"."""
-        elsewhere = [s for r, s in self.also.items() if r == self.min_runtime or self._wrong(r, outcomes.get(s))]
+        elsewhere = [s for r, s in self.also.items() if r == self.min_runtime or self._wrong(r, outcomes)]
         stages = [self.verdict or self.artifact, *elsewhere, *([self.agrees] if self.agrees else [])]
         ended = [outcomes.get(stage) for stage in stages]
         return next((o for o in ended if o is None or o.status != "ok"), ended[0])
 
-    def _wrong(self, runtime: str, outcome: Outcome | None) -> bool:
-        """Whether another runtime ran it and a check of its answers failed. (What it cannot run is "failed".)"""
-        return runtime not in self.also_told and outcome is not None and outcome.status == "lost"
+    def _wrong(self, runtime: str, outcomes: Outcomes) -> bool:
+        """Whether another runtime ran it and a check of its answers failed. (What it cannot run is "failed".)
+
+        The user's own file, unchanged, answers there as it always did: that is told.
+        """
+        outcome, made = outcomes.get(self.also[runtime]), outcomes.get(self.artifact)
+        own = self.artifact == SOURCE or (made is not None and made.facts.get("given"))
+        return not own and runtime not in self.also_told and outcome is not None and outcome.status == "lost"
 
     def passed(self, outcomes: Outcomes) -> bool:
         """Whether it was built and is within its limits so far."""
