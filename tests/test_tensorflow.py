@@ -32,7 +32,7 @@ TF2ONNX = importlib.util.find_spec("tf2onnx") is not None
 def two_ends() -> keras.Model:
     """Inputs whose order is not that of the alphabet; two named outputs."""
     first, second = keras.Input((4,), name="second"), keras.Input((6,), name="first")
-    both = keras.layers.Concatenate()([first, second])
+    both = keras.layers.Concatenate()([keras.layers.Dense(4)(first), second])  # a converter meets "second" first
     return keras.Model([first, second], {"sum": keras.layers.Dense(3)(both), "product": keras.layers.Dense(2)(both)})
 
 

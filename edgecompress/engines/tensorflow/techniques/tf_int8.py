@@ -78,8 +78,7 @@ def _converted(request: Request, batches: list[list[int]]) -> bytes:
     converter = tf.lite.TFLiteConverter.from_concrete_functions([call], loaded)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-    order = [tensor.op.name for tensor in call.inputs if tensor.op.name in fixed]  # not that of the names
-    converter.representative_dataset = lambda: _items(request, batches, order)
+    converter.representative_dataset = lambda: _items(request, batches)
     if options.io == "int8":
         converter.inference_input_type = converter.inference_output_type = tf.int8
     return _partly(converter, request) if options.skip else bytes(converter.convert())
@@ -125,14 +124,13 @@ def _renamed(data: bytes, model: Artifact) -> bytes:
     return model_file.renamed(data, inputs, outputs)
 
 
-def _items(request: Request, batches: list[list[int]], order: list[str]) -> Iterator[list[np.ndarray]]:
-    """The calibration items, as the converter takes them: arrays in the order of the function's arguments."""
+def _items(request: Request, batches: list[list[int]]) -> Iterator[dict[str, np.ndarray]]:
+    """The calibration items by name: the converter puts inputs into an order of its own."""
     size = request.context.batch
     for batch in batches:
         for begin in range(0, len(batch), size):
             part = batch[begin : begin + size]
-            arrays = inputs_of(request, part + part[-1:] * (size - len(part)))
-            yield [arrays[name] for name in order]
+            yield inputs_of(request, part + part[-1:] * (size - len(part)))
 
 
 def _like(specs: tuple[TensorSpec, ...], written: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
