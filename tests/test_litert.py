@@ -340,6 +340,36 @@ def asked(runtime: str, model: Artifact, samples: Artifact, out: Path) -> Mappin
     return agent_client.ask(host.connect({}), AgentRequest.from_json(json.dumps(request)), out, 120)
 
 
+class Joined(torch.nn.Module):
+    """A state that is an output, and is joined with what takes larger values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(6, 8), torch.nn.Linear(14, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        state = torch.tanh(self.first(x))
+        return self.last(torch.cat([state, 5 * x], 1)), state
+
+
+def test_an_output_that_the_net_reads_by_another_scale_stays_what_it_was(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    ends = (TensorSpec("x", (1, 6)),), (TensorSpec("y", (1, 3)), TensorSpec("state", (1, 8)))
+    torch.export.save(torch.export.export(Joined().eval(), (torch.randn(1, 6),)), tmp_path / "program.pt2")
+    (tmp_path / "file").mkdir()
+    program = Artifact(tmp_path, "program", *ends).write()
+    model = litert.export(Request({"model": program}, tmp_path / "file"))
+    x = np.random.default_rng(0).normal(size=(60, 6)).astype(np.float32)
+    tensors.write_split(tmp_path / "samples" / "calibrate", {"x": x})
+    spec = TensorSpec("x", (Dim("batch", 1, 60), 6))
+    samples = Artifact(tmp_path / "samples", "samples", (spec,), facts={"splits": {"calibrate": 60}}).write()
+    int8 = compressed("litert_int8", model, samples, tmp_path / "int8")
+    ours, theirs = (litert.open(each, 1) for each in (model, int8))
+    for name in ("y", "state"):
+        pairs = [(ours.run({"x": row[None]})[name], theirs.run({"x": row[None]})[name]) for row in x]
+        assert sqnr_db(*map(np.stack, zip(*pairs, strict=True))) > 30
+
+
 @elder
 def test_the_same_file_answers_the_same_in_tflite_runtime(small: tuple[Artifact, Artifact], tmp_path: Path) -> None:
     model, samples = small

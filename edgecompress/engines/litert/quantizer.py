@@ -171,7 +171,29 @@ def quantized(
         result = work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
     except Exception as error:  # its errors have no base of their own
         raise StageFailed(f"ai-edge-quantizer: {first_line(error)}") from error
-    return bytes(result.quantized_model)
+    return _from_their_makers(bytes(result.quantized_model))
+
+
+def _from_their_makers(data: bytes) -> bytes:
+    """The file with each output from where it is made: one that the graph reads by another scale as well, the quantizer
+    takes from behind that scale.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    model = flatbuffer_utils.read_model_from_bytearray(bytearray(data))
+    moved = False
+    for number, graph in enumerate(model.subgraphs):
+        kinds = [(model_file.number(model.operatorCodes[op.opcodeIndex]), op) for op in graph.operators]
+        scaled = {op.outputs[0]: op.inputs[0] for kind, op in kinds if kind == schema.BuiltinOperator.QUANTIZE}
+        real = {op.inputs[0]: op.outputs[0] for kind, op in kinds if kind == schema.BuiltinOperator.DEQUANTIZE}
+        again = {b: a for b, a in scaled.items() if graph.tensors[a].type == graph.tensors[b].type}
+        right = {end: real.get(again[end], again[end]) for end in graph.outputs if end in again}
+        graph.outputs = [right.get(end, end) for end in graph.outputs]
+        for end in (e for s in model.signatureDefs or () if s.subgraphIndex == number for e in s.outputs):
+            end.tensorIndex = right.get(end.tensorIndex, end.tensorIndex)
+        moved = moved or bool(right)
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model)) if moved else data
 
 
 def artifact(request: Request, data: bytes, facts: Mapping[str, Json]) -> Artifact:
