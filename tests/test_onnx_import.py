@@ -143,6 +143,12 @@ def test_layers_have_the_files_names_and_a_product_its_bias(tmp_path: Path) -> N
     assert not [*net.constants] and "y" not in net.known
 
 
+def test_a_layer_may_have_a_word_of_python_in_its_name(tmp_path: Path) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "gru/while/MatMul")
+    net = agrees(graph(tmp_path, [node], {"x": (F, [2, 4])}, {"y": [2, 5]}, {"w": drawn(4, 5)}), {"x": drawn(2, 4)})
+    assert "gru.while_.MatMul" in dict(net.layers.named_modules())
+
+
 def test_shapes_are_plain_sizes_and_a_branch_that_is_known_is_taken(tmp_path: Path) -> None:
     def branch(op: str) -> onnx.GraphProto:
         node = helper.make_node(op, ["x"], [f"{op}_y"])

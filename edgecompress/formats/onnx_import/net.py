@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -256,7 +257,9 @@ def _place(node: Node, known: Mapping[str, Any]) -> list[str]:
 
 
 def _words(name: str) -> list[str]:
-    return [re.sub(r"\W", "_", word) for word in re.split(r"[./]", name) if word.strip()]
+    """The parts of a name as names of Python: torch writes code with them."""
+    words = [re.sub(r"\W", "_", word) for word in re.split(r"[./]", name) if word.strip()]
+    return [f"{word}_" if keyword.iskeyword(word) else word for word in words]
 
 
 def _child(home: nn.Module, word: str) -> nn.Module:
