@@ -119,9 +119,6 @@ MISTAKES = {
     "data_that_is_not_there": Mistake("plan net.onnx --data none.npz", "none.npz: no such data; give"),
     "no_data": Mistake("plan net.onnx", "no data to calibrate and verify with; give --data"),
     "data_of_another_kind": Mistake("plan net.onnx --data d.csv", "data must be .*an .npz, a folder", touched("d.csv")),
-    "weights_of_keras": Mistake(
-        "plan w.h5 --data images.npz", r"load_model\('w.h5'.*save\('net.keras'\)", touched("w.h5")
-    ),
     "a_graph_of_tensorflow": Mistake("plan w.pb --data images.npz", r"tf.saved_model.save\(", touched("w.pb")),
     "a_part_of_a_savedmodel": Mistake(
         "plan saved_model.pb --data images.npz", "give its folder as MODEL, /", touched("saved_model.pb")

@@ -99,6 +99,13 @@ def test_an_export_that_answers_otherwise_than_its_model_is_refused(tmp_path: Pa
     assert "answers otherwise than the model" in refused(file, tmp_path / "out")
 
 
+@pytest.mark.parametrize("build", [two_ends, lstm])
+def test_a_file_of_keras_2_gives_what_that_of_keras_3_gives(build: Callable[[], keras.Model], tmp_path: Path) -> None:
+    net, file = saved(tmp_path, build)
+    net.save(tmp_path / "old.h5")
+    assert read(tmp_path / "old.h5", tmp_path / "old").sha256 == read(file, tmp_path / "new").sha256
+
+
 def rated() -> keras.Model:
     """A state, and a number that is none of the items."""
     x, h, rate = keras.Input((4,), name="x"), keras.Input((4,), name="h"), keras.Input((), name="rate")
@@ -165,17 +172,27 @@ def refused(path: Path, out: Path) -> str:
     return says
 
 
-def test_a_lambda_is_not_loaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["net.keras", "net.h5"])
+def test_a_lambda_is_not_loaded(name: str, tmp_path: Path) -> None:
     image = keras.Input((4,))
-    keras.Model(image, keras.layers.Lambda(lambda x: x * 2)(image)).save(tmp_path / "net.keras")
-    assert "a Lambda layer, Python code that loading would run" in refused(tmp_path / "net.keras", tmp_path / "out")
+    keras.Model(image, keras.layers.Lambda(lambda x: x * 2)(image)).save(tmp_path / name)
+    assert "a Lambda layer, Python code that loading would run" in refused(tmp_path / name, tmp_path / "out")
 
 
+def test_weights_alone_are_told_so(tmp_path: Path) -> None:
+    saved(tmp_path, two_ends)[0].save_weights(tmp_path / "net.weights.h5")
+    assert "it holds weights alone: make the net, call its load_weights" in refused(
+        tmp_path / "net.weights.h5", tmp_path / "out"
+    )
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
 @pytest.mark.parametrize("cut", [10, 2000])
-def test_a_damaged_keras_file_is_one_line(cut: int, tmp_path: Path) -> None:
-    _, file = saved(tmp_path, two_ends)
-    bad = tmp_path / "bad.keras"
-    bad.write_bytes(file.read_bytes()[:cut])
+def test_a_damaged_keras_file_is_one_line(cut: int, suffix: str, tmp_path: Path) -> None:
+    net, file = saved(tmp_path, two_ends)
+    net.save(file.with_suffix(suffix))
+    bad = tmp_path / f"bad{suffix}"
+    bad.write_bytes(file.with_suffix(suffix).read_bytes()[:cut])
     assert "truncated or damaged" in refused(bad, tmp_path / "out")
     assert "no such file" in refused(tmp_path / "none.keras", tmp_path / "none")
 

@@ -11,11 +11,6 @@ ADVICE = {
     **dict.fromkeys(
         WEIGHTS, "weights only: write a factory that makes the net and loads them, and give it as MODEL, nets:build"
     ),
-    **dict.fromkeys(
-        (".h5", ".hdf5"),
-        "an old file of Keras: run keras.models.load_model({name!r}, compile=False).save('net.keras'), and give "
-        "net.keras; of weights alone, make the net first and call its load_weights",
-    ),
     ".pb": "a graph of TensorFlow: write a SavedModel with tf.saved_model.save(net, 'saved'), and give the folder "
     "saved; of TensorFlow 1, run python -m tf2onnx.convert --graphdef {name} --inputs x:0 --outputs y:0 --output "
     "net.onnx, and give net.onnx",

@@ -116,6 +116,8 @@ class RuntimePlugin(Step):
     """The kinds that `export` turns into FORMAT; none where another runtime exports it."""
     suffix: str
     """The suffix of the source files that `read` takes, or ""."""
+    old_suffixes: tuple[str, ...] = ()
+    """Those of older files that it takes, too."""
     export: Callable[[Request], Artifact]
     """The input "model", of a kind of READS, as FORMAT."""
     read: Callable[[Request], Artifact]

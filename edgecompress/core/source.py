@@ -79,7 +79,7 @@ def _kind(source: Source) -> tuple[str, str, bool]:
     for runtime in registry.runtimes():
         read = (runtime.format, f"runtimes.{runtime.name}:read", runtime.runs_code)
         if runtime.suffix:
-            suffixes[runtime.suffix] = read
+            suffixes |= dict.fromkeys((runtime.suffix, *runtime.old_suffixes), read)
             offered |= set() if runtime.for_tests else {runtime.suffix}
         if runtime.folder and _holds(path, runtime.folder):
             return read

@@ -30,12 +30,14 @@ NO_EMPTY = "TensorFlow is supported as a source only"
 NOT_OPENED = "runs its author's code when it is loaded; if you trust the author, run `edgecompress verify`"
 READS: tuple[str, ...] = ()
 SUFFIX = ".keras"
+OLD_SUFFIXES = (".h5", ".hdf5")
 FOLDER = savedmodel.FILE  # a folder that holds it is a SavedModel
 SIZED = True
 RUNS_CODE = True  # a SavedModel is a program, and so are the layers that a Keras file names
 
 LARGEST = 2**31 - 1  # of a dynamic dimension
 ITEMS, OPEN = 2, 7  # of a first run: items, and the size of an axis that is open
+DAMAGED = ("File not found", "zip", "open file")  # words of Keras and HDF5 for what is no file of theirs
 KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp", "VariableV2"}  # not in the graph
 
 
@@ -51,7 +53,7 @@ def export(request: Request) -> Artifact:
 
 
 def read(request: Request) -> Artifact:
-    """The user's `.keras` file or SavedModel folder as one frozen graph; raises InputError for an invalid one.
+    """The user's `.keras` or `.h5` file or SavedModel folder as one frozen graph; raises InputError for an invalid one.
 
     options: "path", "constants", "state". Its first axis, where dynamic, is called "batch"; other dynamic axes get the
     sizes of the input "samples", where it is there. Inputs have the names of its signature, in Keras' own order.
@@ -158,7 +160,9 @@ def _reason(error: Exception) -> str:
         return (
             "it holds a Lambda layer, Python code that loading would run; make it a layer class, or export a SavedModel"
         )
-    if "File not found" in message or "zip" in message:  # Keras' words for what is no zip archive
+    if "No model config" in message:
+        return "it holds weights alone: make the net, call its load_weights, and give what its save('net.keras') writes"
+    if any(words in message for words in DAMAGED):
         return "not a Keras file, or truncated or damaged; save or copy it again"
     return f"Keras cannot load it: {message}; save it again, or export a SavedModel"
 
