@@ -8,6 +8,7 @@ from edgecompress.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from edgecompress.commands.analyze import Analysis, AnalysisRequest, SensitivityRequest, analyze
+    from edgecompress.commands.check import Checked, check
     from edgecompress.commands.deploy import deploy
     from edgecompress.commands.diagnose import Diagnosis, DiagnosisRequest, diagnose
     from edgecompress.commands.job_run import Options, Result
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "commands.analyze": ("Analysis", "AnalysisRequest", "SensitivityRequest", "analyze"),
+    "commands.check": ("Checked", "check"),
     "commands.deploy": ("deploy",),
     "commands.diagnose": ("Diagnosis", "DiagnosisRequest", "diagnose"),
     "commands.job_run": ("Options", "Result"),
@@ -30,6 +32,7 @@ __all__ = [
     "Analysis",
     "AnalysisRequest",
     "CheckFailed",
+    "Checked",
     "Diagnosis",
     "DiagnosisRequest",
     "EdgeError",
@@ -39,6 +42,7 @@ __all__ = [
     "SensitivityRequest",
     "StageFailed",
     "analyze",
+    "check",
     "deploy",
     "diagnose",
     "package",

@@ -17,7 +17,14 @@ from edgecompress import EdgeError, InputError, Options, Result
 from edgecompress.commands import objects
 from edgecompress.data import npy
 
-CALLS = (edgecompress.analyze, edgecompress.deploy, edgecompress.diagnose, edgecompress.profile, edgecompress.verify)
+CALLS = (
+    edgecompress.analyze,
+    edgecompress.check,
+    edgecompress.deploy,
+    edgecompress.diagnose,
+    edgecompress.profile,
+    edgecompress.verify,
+)
 ITEMS = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
 LABELS = np.arange(40) % 3
 QUICK: dict[str, Any] = {"profile": "quick", "settings": nulls.FAST}

@@ -80,7 +80,6 @@ def check(
     data: Data | None = None,
     only: str | Sequence[str] = (),
     samples: int | None = None,
-    device: Name | None = None,
     batch: int = 1,
     seed: int = 0,
     settings: Mapping[str, Json] | None = None,
@@ -97,19 +96,8 @@ def check(
     title = ""
     for name in names:
         try:
-            made = _job(
-                given,
-                {
-                    "target": name,
-                    "data": items,
-                    "only": only,
-                    "samples": samples,
-                    "device": device,
-                    "batch": batch,
-                    "seed": seed,
-                    "settings": settings,
-                },
-            )
+            how = {"data": items, "only": only, "samples": samples, "batch": batch, "seed": seed, "settings": settings}
+            made = _job(given, name, how)
             title = made.source.value.title
             targets[made.target.name] = {"refused": "", "variants": _variants(made, options)}
         except EdgeError as error:
@@ -119,12 +107,12 @@ def check(
     return Checked(title, targets)
 
 
-def _job(model: str | None, how: Mapping[str, Any]) -> Job:
+def _job(model: str | None, target: Name, how: Mapping[str, Any]) -> Job:
     """The job of a target; a file without data has random data, from which no accuracy is asked."""
-    made = job(model, **how)
+    made = job(model, target, **how)
     if made.source.value.data or made.resolved.torch:
         return made
-    return job(model, **{**how, "data": "random"})
+    return job(model, target, **{**how, "data": "random"})
 
 
 # --------------------------------------------------------------------------- what is found
