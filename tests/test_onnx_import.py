@@ -22,6 +22,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.formats.onnx_import import net as imported
+from edgecompress.formats.onnx_import import shapes
 from edgecompress.formats.onnx_import.values import OPERATORS
 from edgecompress.stages import onnx_import
 
@@ -187,6 +188,60 @@ def test_a_recurrent_layer_is_torchs_own(op: str, gates: int, direction: str, tm
     file = graph(tmp_path, [node], ends, {"y": [7, d, 2, size], "h": [d, 2, size]}, constants)
     net = agrees(file, {"x": drawn(7, 2, 3, seed=2), "h0": drawn(d, 2, size, seed=3)})
     assert getattr(torch.nn, op) in {type(module) for module in net.modules()}
+
+
+@pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3)])
+def test_a_first_state_of_zeros_is_left_to_the_layer_whatever_the_batch(op: str, gates: int, tmp_path: Path) -> None:
+    """torch's exporter makes it of the batch's size: with it no channel of the layer could be removed."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+        helper.make_node("Concat", ["one", "n", "five"], ["sizes"], axis=0),
+        helper.make_node("Expand", ["zero", "sizes"], ["zeros"]),
+        helper.make_node("Slice", ["zeros", "first", "one"], ["h0"]),
+        helper.make_node(op, ["x", "w", "r", "", "", "h0"], ["y", "h"], hidden_size=5, linear_before_reset=1)
+        if op == "GRU"
+        else helper.make_node(op, ["x", "w", "r", "", "", "h0", "h0"], ["y", "h"], hidden_size=5),
+    ]
+    constants = {"one": np.array([1]), "five": np.array([5]), "first": np.array([0]), "zero": np.float32([0])}
+    constants |= {"w": drawn(1, gates * 5, 3), "r": drawn(1, gates * 5, 5, seed=1)}
+    file = graph(tmp_path, nodes, {"x": (F, [7, "n", 3])}, {"y": [7, 1, "n", 5], "h": [1, "n", 5]}, constants)
+    net = agrees(file, {"x": drawn(7, 2, 3, seed=2)})
+    (cell,) = [node for node, layer in net.steps if layer]
+    assert not any(cell.inputs[5:])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "target", "told"),
+    [
+        (("n", 8, 4, 4), (), [-1, 128], [0, -1]),
+        (("n", 8, 4, 4), ("n", 128), None, [0, -1]),
+        ((2, 8, 4, 4), (2, 128), [2, 128], [0, -1]),
+        (("n", 64), (), [0, 64, 1, 1], [0, 0, 1, 1]),
+        (("n", 6, 16), (), [0, 0, 2, 8], [0, 0, 2, 8]),
+        (("n", 6, 16), ("", 16), [-1, 16], None),  # items and steps are joined
+        (("", 8, 4, 4), (), [-1, 128], None),  # nobody says that the first axis stays
+        (("n", 6, "m"), (), [-1, 6], None),
+    ],
+)
+def test_a_reshape_goes_by_the_sizes_of_its_input(
+    before: Any, after: Any, target: list[int] | None, told: list[int] | None
+) -> None:
+    """A flatten of 8 x 4 x 4 must not ask for 128 once channels are removed."""
+    assert shapes.relative(before, after, None if target is None else np.array(target)) == told
+
+
+def test_a_net_that_flattens_can_lose_channels(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "c.weight"], ["a"], "/c/Conv"),
+        helper.make_node("Reshape", ["a", "flat"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["y"], "/head/MatMul"),
+    ]
+    constants = {"c.weight": drawn(8, 3, 3, 3), "flat": np.array([-1, 128]), "w": drawn(128, 5)}
+    net = agrees(
+        graph(tmp_path, nodes, {"x": (F, ["n", 3, 6, 6])}, {"y": ["n", 5]}, constants), {"x": drawn(2, 3, 6, 6)}
+    )
+    net.layers.c, net.layers.head.MatMul = torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(64, 5)
+    assert net(x=torch.zeros(3, 3, 6, 6))["y"].shape == (3, 5)
 
 
 def test_a_loop_whose_length_is_known_is_unrolled(tmp_path: Path) -> None:

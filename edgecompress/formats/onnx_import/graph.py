@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
+Sizes: TypeAlias = "tuple[int | str, ...]"  # of axes; one that is open has a name, "" where nobody named it
 DOMAINS = ("", "ai.onnx")  # the standard's own
 
 
@@ -40,7 +41,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     readers: Counter[str] = field(default_factory=Counter)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # those that are fixed
+    shapes: Mapping[str, Sizes] = field(default_factory=dict)
 
     def count(self) -> None:
         """How many nodes read each tensor; an output of the net counts as read."""
@@ -77,12 +78,15 @@ def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
 
 
-def _shapes(graph: onnx.GraphProto) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The shapes that are fixed."""
+def _shapes(graph: onnx.GraphProto) -> Iterator[tuple[str, Sizes]]:
+    """The shapes that are known."""
     for value in (*graph.input, *graph.value_info, *graph.output):
         kind = value.type.tensor_type
-        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
-            yield value.name, tuple(dim.dim_value for dim in kind.shape.dim)
+        if kind.HasField("shape"):
+            yield (
+                value.name,
+                tuple(dim.dim_value if dim.HasField("dim_value") else dim.dim_param for dim in kind.shape.dim),
+            )
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:

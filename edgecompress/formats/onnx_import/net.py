@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,17 @@ from edgecompress.formats.onnx_import.graph import Graph, Node
 from edgecompress.formats.onnx_import.layers import LAYERS, linear
 from edgecompress.formats.onnx_import.values import KNOWN, OPERATORS, Value, tensor
 
+MOVES = {
+    "Cast",
+    "Expand",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+}  # change no number
 BRANCH, LOOP = "If", "Loop"  # what is taken apart, where its condition, and how often it runs, is known
 MOST_STEPS = 20_000  # of a loop: nodes of its body times how often it runs
 FOLDED = 1 << 24  # numbers of a constant that is computed here, at most
@@ -50,6 +62,7 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
         self.inputs, self.outputs = graph.inputs, graph.outputs
         self.known: dict[str, np.ndarray] = dict(graph.constants)
         self.shapes = graph.shapes
+        self.zeros: set[str] = set()  # tensors of zeros, whatever their size
         self.steps: list[tuple[Node, str]] = []  # a node, and the layer that computes it or ""
         self.places: dict[str, str] = {}  # constant -> parameter
         self.biased: dict[str, str] = {}  # output of a product -> what it is called with its bias
@@ -133,7 +146,8 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
 
     def _fold(self, node: Node) -> bool:
         """Whether the node's inputs are known, or the shape that it asks for, so that its outputs are, too."""
-        if node.op == "Shape" and (shape := self.shapes.get(node.inputs[0])) is not None:
+        shape = self.shapes.get(node.inputs[0]) if node.op == "Shape" else None
+        if shape is not None and all(isinstance(size, int) for size in shape):
             self.known[node.outputs[0]] = np.asarray(shape[node.get("start", 0) : node.get("end")], np.int64)
             return True
         if any(name and name not in self.known for name in node.inputs):
@@ -147,12 +161,43 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
         return True
 
     def _add(self, node: Node, graph: Graph, by_input: Mapping[str, Node], done: set[str]) -> None:
+        node = self._following(self._from_zero(node))
         make, _ = LAYERS.get(node.op, (None, ()))
         given = [self.known.get(name) if name else None for name in node.inputs]
         layer = make(node, given) if make else None
         if isinstance(layer, nn.Linear) and node.op == "MatMul":
             layer, node = self._with_bias(layer, node, graph, by_input, done)
         self.steps.append((node, self._put(layer, node) if layer is not None else ""))
+
+    def _from_zero(self, node: Node) -> Node:
+        """A recurrent layer whose first state is zeros takes none: its size is then the layer's own.
+
+        What zeros of any size become is known here, too.
+        """
+        first = node.inputs[0] if node.inputs else ""
+        if node.op == "ConstantOfShape" and not np.any(node.get("value", 0)):
+            self.zeros.update(node.outputs)
+        if node.op in MOVES and self._is_zero(first):
+            self.zeros.update(node.outputs)
+        if node.op not in recurrent.GATES:
+            return node
+        inputs = [name if i not in (5, 6) or not self._is_zero(name) else "" for i, name in enumerate(node.inputs)]
+        return dataclasses.replace(node, inputs=tuple(inputs))
+
+    def _is_zero(self, name: str) -> bool:
+        return name in self.zeros or (name in self.known and not self.known[name].any())
+
+    def _following(self, node: Node) -> Node:
+        """A Reshape by the sizes of its input, so that it follows when channels are removed."""
+        before = self.shapes.get(node.inputs[0]) if node.op == "Reshape" else None
+        if not before or len(node.inputs) < 2:
+            return node
+        told = self.known.get(node.inputs[1])
+        target = shapes.relative(before, self.shapes.get(node.outputs[0], ()), told)
+        if target is None or (node.get("allowzero") and told is not None and 0 in told):
+            return node
+        self.known[place := f"{node.outputs[0]}/<shape>"] = np.asarray(target, np.int64)
+        return dataclasses.replace(node, inputs=(node.inputs[0], place), attributes={})
 
     def _with_bias(
         self, layer: nn.Linear, node: Node, graph: Graph, by_input: Mapping[str, Node], done: set[str]

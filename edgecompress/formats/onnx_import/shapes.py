@@ -23,7 +23,7 @@ from edgecompress.formats.onnx_import.values import (
 )
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.formats.onnx_import.graph import Node, Sizes
 
 Tensor: TypeAlias = torch.Tensor
 LAST = 2**31 - 1  # and beyond: to the end
@@ -52,6 +52,31 @@ def _target(node: Node, shape: Any, given: Value) -> list[Any]:
 def _reshape(node: Node, x: Value, shape: Value = None) -> Tensor:
     x = tensor(x)
     return x.reshape(_target(node, x.shape, shape))
+
+
+def relative(before: Sizes, after: Sizes, target: np.ndarray | None) -> list[int] | None:
+    """What a Reshape may be told instead: 0 for axes that stay, -1 for what the others become; None where it may not.
+
+    `target` is what the file tells, where that is known, `after` what shape inference makes of it.
+    """
+    sizes = [*after] if target is None else _named(before, target)
+    if not sizes or 0 in (*before, *sizes):
+        return None
+    kept = 0
+    while kept < min(len(before), len(sizes)) and before[kept] == sizes[kept] != "":
+        kept += 1
+    left = [-1] if len(sizes) == kept + 1 else [size if isinstance(size, int) else -1 for size in sizes[kept:]]
+    return [*[0] * kept, *left] if kept and left.count(-1) < 2 else None
+
+
+def _named(before: Sizes, target: np.ndarray) -> list[int | str]:
+    """A target with the input's own sizes, its -1 too where this can only be the one that is open."""
+    sizes = [before[i] if size == 0 and i < len(before) else int(size) for i, size in enumerate(target)]
+    opened = [size for size in before if isinstance(size, str)]
+    fixed = [math.prod(size for size in side if isinstance(size, int)) for side in (before, sizes)]
+    if len(opened) == 1 and opened[0] not in sizes and fixed[0] == -fixed[1]:
+        sizes[sizes.index(-1)] = opened[0]
+    return sizes
 
 
 @operator("Flatten")
