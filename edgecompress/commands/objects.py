@@ -76,12 +76,12 @@ class Given:
 
     def _net(self, net: object, data: str | None) -> str:
         """The file of a net; "" where it is none."""
-        if _is(net, "torch", "nn.Module"):
-            return self._kept(f"{type(net).__name__}.pt2", lambda place: self._export(net, data, place))
         if _is(net, "torch", "export.ExportedProgram"):
             return self._kept("program.pt2", lambda place: _save_program(net, place))
-        if _is(net, "keras", "Model"):
+        if _is(net, "keras", "Model"):  # before torch's: on its backend it is a module, too
             return self._kept("model.keras", lambda place: _save_keras(net, place))
+        if _is(net, "torch", "nn.Module"):
+            return self._kept(f"{type(net).__name__}.pt2", lambda place: self._export(net, data, place))
         if _is(net, "onnx", "ModelProto"):
             return self._kept("model.onnx", lambda place: _save_onnx(net, place))
         return ""

@@ -18,6 +18,7 @@ from edgecompress.data import declared_ends, dynamic_axes, states, tensors
 from edgecompress.data.dynamic_axes import Dims
 from edgecompress.formats import torch_edits, torch_module, torch_program
 from edgecompress.formats.torch_module import Named
+from edgecompress.stages import keras_net
 
 if TYPE_CHECKING:
     import sympy  # type: ignore[import-untyped]
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 REQUIRES = ("torch", "safetensors")
 EXTRA = "torch"
 
+ITEMS = 8  # that the graph of a Keras net is compared with the net by
 LARGEST = 2**31 - 1  # of a dimension that states no range
 
 
@@ -87,13 +89,20 @@ def _like(specs: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> tuple[Ten
 def _load_module(request: Request, source: Source) -> Artifact:
     reference = source.model
     net = torch_module.factory(reference)
+    by_keras = keras_net.is_one(net)
+    net = keras_net.called(net, reference) if by_keras else net
     edits = torch_edits.bound(net, source.constants, reference)
     torch_edits.apply(net, edits)
     if why := torch_module.unsound(net):
         raise InputError(f"{reference}: {why}; train or save it again")
-    inputs, outputs = _module_specs(net, request, source)
+    draft = Artifact(request.out, "module", *_module_specs(net, request, source))
+    if by_keras:
+        example = torch_module.example(draft, request.inputs["samples"], ITEMS)
+        place, edits = (request.out / torch_module.GRAPH, reference), []
+        net = keras_net.graph(net, example, [spec.name for spec in draft.outputs], place)
+        reference = torch_module.GRAPH
     torch_module.write(net, request.out, reference, edits)
-    return Artifact(request.out, "module", inputs, outputs).write()
+    return draft.write()
 
 
 def input_specs(net: torch.nn.Module, samples: Artifact, source: Source, reference: str) -> list[TensorSpec]:

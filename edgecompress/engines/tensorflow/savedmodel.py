@@ -21,6 +21,7 @@ def tensorflow() -> Any:
     """The library, quiet, on CPUs only, the same numbers on each of them."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # whichever one its author works with: a file is the same
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")
