@@ -25,6 +25,7 @@ LAYERS = (
     ("reporting",),
     ("packaging",),
     ("techniques",),
+    ("schedules",),
     ("engines", "plugins", "stages"),  # all are reached by name, and do not know each other
     ("pipeline",),
     ("commands",),

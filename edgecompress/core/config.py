@@ -74,7 +74,7 @@ def build(cls: type[T], table: Mapping[str, object], where: str) -> T:
 
     Raises ConfigError: `where: unknown key 'raito', did you mean 'ratio'?`, and the like.
     """
-    hints = _hints(typing.cast(type, cls))
+    known = hints(typing.cast(type, cls))
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
@@ -84,8 +84,8 @@ def build(cls: type[T], table: Mapping[str, object], where: str) -> T:
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in table:
-            raise ConfigError(f"{where}: key '{name}' is missing; it must be {_words(hints[name])}")
-    values = {key: _convert(hints[key], value, f"{where}: {key}") for key, value in table.items()}
+            raise ConfigError(f"{where}: key '{name}' is missing; it must be {_words(known[name])}")
+    values = {key: convert(known[key], value, f"{where}: {key}") for key, value in table.items()}
     try:
         return cls(**values)
     except ValueError as error:  # a dataclass checks its own ranges in __post_init__
@@ -93,11 +93,13 @@ def build(cls: type[T], table: Mapping[str, object], where: str) -> T:
 
 
 @cache
-def _hints(cls: type) -> dict[str, object]:
+def hints(cls: type) -> dict[str, object]:
+    """The types of the fields of a dataclass."""
     return typing.get_type_hints(cls)
 
 
-def _convert(hint: object, value: object, where: str) -> object:
+def convert(hint: object, value: object, where: str) -> object:
+    """A value as a type says that it is; raises ConfigError, which begins with `where`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return _plain(value, where)
@@ -113,7 +115,7 @@ def _convert(hint: object, value: object, where: str) -> object:
     if origin is tuple and isinstance(value, (list, tuple)):
         return _convert_tuple(arguments, value, where)
     if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
-        return {str(k): _convert(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
+        return {str(k): convert(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
     return _convert_scalar(hint, value, where)
 
 
@@ -123,7 +125,7 @@ def _convert_union(arguments: tuple[object, ...], value: object, where: str) -> 
     error: ConfigError | None = None
     for choice in (a for a in arguments if a is not type(None)):
         try:
-            return _convert(choice, value, where)
+            return convert(choice, value, where)
         except ConfigError as failed:
             error = failed
     assert error is not None
@@ -132,10 +134,10 @@ def _convert_union(arguments: tuple[object, ...], value: object, where: str) -> 
 
 def _convert_tuple(arguments: tuple[object, ...], value: Sequence[object], where: str) -> tuple[object, ...]:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(_convert(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value))
+        return tuple(convert(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value))
     if len(arguments) != len(value):
         raise ConfigError(f"{where}: must have {len(arguments)} values, not {len(value)}")
-    return tuple(_convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
+    return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
 
 
 def _convert_scalar(hint: object, value: object, where: str) -> object:
