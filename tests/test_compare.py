@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import nulls
+import numpy as np
 import pytest
 import report_inputs
 from hypothesis import given
@@ -26,7 +27,7 @@ from edgecompress.commands import compare as command
 from edgecompress.commands import compare_page
 from edgecompress.core.errors import InputError
 from edgecompress.core.quantities import QUANTITIES
-from edgecompress.data import paired_proportions
+from edgecompress.data import metrics, paired_proportions
 from edgecompress.reporting import compare, compare_output, gates, model, read
 from edgecompress.reporting.model import values
 
@@ -282,6 +283,15 @@ def test_accuracies_on_the_same_items_are_compared_item_by_item(tmp_path: Path, 
     assert (found.verdict, found.exit_code) == ("FAIL", 1)
 
 
+def test_a_ratio_that_its_interval_leaves_open_is_no_change_and_not_as_much(
+    tmp_path: Path, before: Report, after: Report
+) -> None:
+    for i, session in enumerate(subject(slower(after, 1.3))["sessions"]):
+        session["median_ms"] *= 0.4 if i == 0 else 1
+    change = changed(held(tmp_path, before, after), "latency_ms")
+    assert change.called == "same" and change.says.startswith("1.30× slower, not called [")
+
+
 def test_without_the_items_the_interval_is_as_wide_as_two_allow(tmp_path: Path, before: Report, after: Report) -> None:
     judged(before, "f" * 90 + "0" * 10), judged(after, "f" * 89 + "0" * 11)
     del subject(before)["verify"]["right"]
@@ -295,6 +305,43 @@ def test_without_the_items_the_interval_is_as_wide_as_two_allow(tmp_path: Path, 
     found = held(tmp_path, before, after, fail_if=("accuracy_drop > 0.5",))
     assert changed(found, "accuracy").says == "−1.00 points, not called"
     assert (found.gates[0].ended, found.verdict, found.exit_code) == ("undecided", "UNDECIDED", 4)
+
+
+def of_errors(report: Report, metric: str, unit: str, scores: np.ndarray, source: float) -> Report:
+    """A report whose artifact has these errors, of a source with that mean."""
+    numbers = {"before": source, "after": float(scores.mean()), "n": len(scores)}
+    told = {"metric": {"name": metric, "unit": unit, **numbers, "ratio": None}, "right": None, **metrics.items(scores)}
+    subject(report)["verify"] |= told
+    subject(report)["numbers"]["accuracy"] |= {"metric": metric, "unit": unit, "value": numbers["after"]}
+    subject(report)["artifact"]["sha256"] = f"{source:064.0f}"
+    return report
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit", "better"), [("mse", "", -1), ("mae", "", -1), ("ssim", "", 1), ("psnr", "dB", 1)]
+)
+def test_a_metric_without_classes_has_a_gate_on_what_it_loses_of_its_own_value(
+    tmp_path: Path, before: Report, after: Report, metric: str, unit: str, better: int
+) -> None:
+    draw = np.random.default_rng(0)
+    first = draw.uniform(20, 30, 400)
+    lost = 10 * np.log10(1.03) if unit else 0.03 * first  # the squared error grows by so much, or the value changes
+    second = first - better * lost * draw.uniform(0.8, 1.2, 400)
+    of_errors(before, metric, unit, first, source=24.0), of_errors(after, metric, unit, second, source=25.0)
+    given = tuple(f"metric_loss > {limit}" for limit in (0.02, 0.03, 0.04))
+    found = held(tmp_path, before, after, fail_if=given)
+    assert [gate.ended for gate in found.gates] == ["broken", "undecided", "kept"]
+    assert changed(found, "accuracy").called == "worse"
+
+
+def test_scores_of_a_damaged_report_are_told_in_one_line(
+    tmp_path: Path, before: Report, after: Report, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for report, source in ((before, 1.0), (after, 2.0)):
+        of_errors(report, "mse", "", np.linspace(1, 2, 30), source)
+    subject(after)["verify"]["scores"] = "abcd"
+    assert main.main(["compare", *written(tmp_path, before, after), "--fail-if", "metric_loss > 0.01"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_an_accuracy_alone_has_the_interval_of_its_share(tmp_path: Path, before: Report, after: Report) -> None:
@@ -356,6 +403,10 @@ def test_a_gate_is_read(words: str, metric: str, limit: float, relative: bool) -
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (
+            "mse > 1.05x",
+            "no metric 'mse': what the task's metric loses is metric_loss > 0.01, in its own",
+        ),
         ("latency > 1", "no metric 'latency', did you mean 'latency_ms'?"),
         ("latency_ms >= 1", "write METRIC > NUMBER"),
         ("latency_ms > fast", "'fast' is not a limit"),

@@ -205,6 +205,14 @@ def test_the_source_itself_keeps_every_limit(tmp_path: Path, parts: dict[str, Ar
     assert np.load(found.path / "before.npy").tolist() == (1.0 - LABELS).tolist()
 
 
+@pytest.mark.parametrize(("scale", "word"), [(1.0, "inside"), (1 + 1e-6, "inside"), (1.001, "undecided")])
+def test_outputs_that_are_the_sources_own_to_rounding_leave_nothing_undecided(
+    tmp_path: Path, parts: dict[str, Artifact], scale: float, word: str
+) -> None:
+    found = ask_verdict(tmp_path / "verdict", {**parts, "model": net(tmp_path / "net", scale=scale)}, items_lost=0)
+    assert (check(found, "items_lost")["value"], check(found, "items_lost")["decision"]) == (0, word)
+
+
 def test_one_percent_of_error_is_forty_decibels(tmp_path: Path, parts: dict[str, Artifact]) -> None:
     found = ask_verdict(tmp_path / "verdict", {**parts, "model": net(tmp_path / "net", scale=1.01)}, sqnr_db=45.0)
     assert found.facts["outputs"][0]["sqnr_db"] == pytest.approx(40, abs=0.01)

@@ -21,11 +21,12 @@ from typing import Any
 import jsonschema
 import pytest
 import report_inputs
+from msgspec.structs import replace
 from report_inputs import HOSTILE, MEDIANS, request, write
 from rich.console import Console
 
 from edgecompress.core.model import Artifact, Context, Request
-from edgecompress.reporting import before_after, formatting, html, markdown, model, terminal
+from edgecompress.reporting import before_after, formatting, html, markdown, model, shipped_headline, terminal
 from edgecompress.stages import report as stage
 
 Report = dict[str, Any]
@@ -167,6 +168,21 @@ def test_no_two_that_are_as_fast_are_called_faster_or_slower(factor: float, call
     change = model.Change(factor, None, None, 1, called, **guess)
     says = before_after.say(change, ("faster", "slower"))
     assert says.startswith("no change") and "faster" not in says and "slower" not in says
+
+
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [(1.3, "speed undecided: 1.30× (0.900–1.60) that of"), (0.8, "speed undecided: 0.800× (0.900–1.60) that of")],
+)
+def test_a_ratio_that_its_interval_leaves_open_is_undecided_in_the_headline_too(
+    report: Report, factor: float, says: str
+) -> None:
+    open_still = model.Change(factor, 0.9, 1.6, 6, "same")
+    told = model.of(report)
+    deltas = [replace(d, change=open_still) if d.metric == "latency" else d for d in told.deltas]
+    assert shipped_headline.gains(replace(told, deltas=deltas)).startswith(f"{says} openvino-fp32")
+    same = [replace(d, change=replace(open_still, factor=1.01)) if d.metric == "latency" else d for d in told.deltas]
+    assert shipped_headline.gains(replace(told, deltas=same)).startswith("as fast as openvino-fp32")
 
 
 def test_every_change_is_against_one_baseline(report: Report) -> None:
@@ -522,6 +538,7 @@ def test_the_text_is_the_golden_one(report: Report, name: str) -> None:
 def test_the_terminal_needs_no_heavy_library(made: Artifact) -> None:
     code = """
 import json, sys
+from msgspec.structs import replace
 from rich.console import Console
 from edgecompress.reporting import terminal
 Console().print(terminal.render(json.load(open(sys.argv[1]))))

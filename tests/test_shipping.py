@@ -14,6 +14,7 @@ from typing import Any
 
 import nulls
 import pytest
+from small_onnx import conv_net, images
 
 import edgecompress
 from edgecompress.cli import main
@@ -343,15 +344,28 @@ def test_where_nothing_ships_the_report_is_in_the_output_folder_until_something_
     assert {name: (tmp_path / "out" / name).read_bytes() for name in shipping.files(tmp_path / "out")} == shipped
 
 
-def test_strict_limits_refuse_what_few_items_leave_undecided(
-    asked: dict[str, Any], results: Path, tmp_path: Path
-) -> None:
-    ships = deploy(asked, results, tmp_path / "out")
+TWO = """
+description = "a net as it is, and in int8"
+runtime = "onnx"
+[limits]
+items_lost = 0
+[[variant]]
+name = "fp32"
+[[variant]]
+name = "int8"
+compress = [{ use = "int8" }]
+"""
+
+
+def test_strict_limits_refuse_what_few_items_leave_undecided_and_take_equal_answers(tmp_path: Path) -> None:
+    conv_net(tmp_path / "net.onnx", weight=10)
+    images(tmp_path / "data.npz")
+    (tmp_path / "two.toml").write_text(TWO)
+    asked = {"model": str(tmp_path / "net.onnx"), "data": str(tmp_path / "data.npz"), "target": tmp_path / "two.toml"}
+    settings = {**nulls.FAST, "limits.strict": True}
+    ships = deploy({**asked, "profile": "quick", "settings": settings}, tmp_path / "store", tmp_path / "out")
     report = ships.read_report()
-    (says,) = report["summary"]["undecided"]
-    assert ships.exit_code == 0 and report["summary"]["remarks"][0].startswith("undecided: items lost ")
-    assert says.startswith("net 0 of 40 items lost (0 became wrong, 0 became right): ")
-    refused = deploy({**asked, "settings": {**nulls.FAST, "limits.strict": True}}, results, tmp_path / "refused")
-    assert refused.exit_code == 1 and "strict limits refuse that" in told(refused)["sentence"]
-    decided = {**nulls.FAST, "limits.strict": True, "limits.items_lost": 4}
-    assert deploy({**asked, "settings": decided}, results, tmp_path / "decided").exit_code == 0
+    lost = {variant["name"]: variant["verify"]["lost"] for variant in report["variants"]}
+    assert (ships.exit_code, report["subject"], report["summary"]["undecided"]) == (0, "fp32", [])
+    assert lost["fp32"] is None and lost["int8"].startswith("net 0 of 16 items lost (0 became wrong, 0 became right): ")
+    assert lost["int8"].endswith("strict limits refuse that")

@@ -17,7 +17,7 @@ from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.pipeline.job import Keys
 from edgecompress.reporting import before_after, gates, model, read
-from edgecompress.reporting.compare import BY_NAME, DROP, ComparedVariant, ReportComparison, of
+from edgecompress.reporting.compare import BY_NAME, DROP, LOSS, ComparedVariant, ReportComparison, of
 from edgecompress.reporting.formatting import cleaned
 from edgecompress.reporting.model import Report, Variant
 
@@ -32,7 +32,7 @@ class ComparisonRequest:
 
     def gates(self) -> list[gates.Gate]:
         """The gates, read; raises InputError."""
-        return [gates.read(words, BY_NAME, [DROP]) for words in self.fail_if]
+        return [gates.read(words, BY_NAME, [DROP, LOSS]) for words in self.fail_if]
 
 
 DEFAULT = ComparisonRequest()

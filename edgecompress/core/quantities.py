@@ -14,7 +14,7 @@ FEWER: Words = ("fewer", "more")
 SMALLER: Words = ("smaller", "larger")
 COUNTED = "instructions"  # a simulator's, and yet exact: written in full, never with ≈
 CYCLES = "cycles"  # that a compiler estimates
-LOWER_IS_BETTER = ("perplexity", "mse")  # of the metrics that the quantity "accuracy" may be
+LOWER_IS_BETTER = ("perplexity", "mse", "mae", "wer")  # of the metrics that the quantity "accuracy" may be
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,8 @@ def _bounds(loss: Loss, limit: float, decided: Decision, needed: int | None) -> 
     low, high = loss.interval
     if low is None or high is None:
         return f"limit {limit:g}, undecided: {plural(loss.n, 'item')} give no interval"
+    if decided.word == "inside" and low == high:
+        return f"the same answers, within the limit of {limit:g}"
     if decided.word == "inside":
         return f"at most {high:.3g} with {CONFIDENCE} confidence, within the limit of {limit:g}"
     if decided.word == "outside":

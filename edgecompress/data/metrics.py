@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import math
 import re
@@ -306,11 +307,34 @@ def compare(metric: Metric, before: np.ndarray, after: np.ndarray) -> MetricComp
     return {**comparison, **change(before, after)}
 
 
-def right(scores: np.ndarray) -> str | None:
-    """Scores of right (1) and wrong (0) as bits in hexadecimal, the first item the highest; None for other scores."""
+def exact(comparison: MetricComparison) -> MetricComparison:
+    """The comparison where the outputs are the source's own: its change is no sample's, it is its own interval.
+
+    Where an item was lost or gained all the same, by a tie, the interval stays that of counts.
+    """
+    if comparison.get("reason") is not None or comparison["items_lost"] or comparison["items_gained"]:
+        return comparison
+    change = comparison.get("ratio")
+    if change is None:
+        change = (comparison["after"] or 0.0) - (comparison["before"] or 0.0)
+    return {**comparison, "low": change, "high": change}
+
+
+def items(scores: np.ndarray) -> dict[str, str]:
+    """Scores for report.json: `right`, of right (1) and wrong (0) the bits in hexadecimal, the first item the highest;
+    or `scores`, of others float32 in base64, the lowest byte first."""
     import numpy as np
 
-    return np.packbits(scores == 1).tobytes().hex() if set(scores.tolist()) <= {0.0, 1.0} else None
+    if set(scores.tolist()) <= {0.0, 1.0}:
+        return {"right": np.packbits(scores == 1).tobytes().hex()}
+    return {"scores": base64.b64encode(scores.astype("<f4").tobytes()).decode()}
+
+
+def of_items(scores: str) -> np.ndarray:
+    """The `scores` of `items`, float64 [n]; raises ValueError for other text."""
+    import numpy as np
+
+    return np.frombuffer(base64.b64decode(scores, validate=True), "<f4").astype(np.float64)
 
 
 def lost(comparison: MetricComparison | None, gross: bool = False) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from edgecompress.core.limit_decision import Interval
-from edgecompress.data import paired_proportions
+from edgecompress.core.quantities import direction
+from edgecompress.data import metric_limits, metrics, paired_proportions
 from edgecompress.reporting.model import Metric, Number, Variant, Verification
 
 NONE: Interval = (None, None)
+SAME: Interval = (0.0, 0.0)
 
 
 def interval(old: Variant, new: Variant) -> Interval:
@@ -16,12 +18,14 @@ def interval(old: Variant, new: Variant) -> Interval:
     those of what each lost of one source, or those of each share alone.
     """
     if _sha256(old) and _sha256(old) == _sha256(new):
-        return 0.0, 0.0
+        return SAME
     ours, theirs = _metric(old), _metric(new)
     if not ours or not theirs or ours.name != theirs.name:
         return NONE
     if (counts := _counts(old.verify, new.verify)) is not None:
-        return paired_proportions.interval(*counts)
+        return SAME if _both_exact(ours, theirs) and counts[:2] == (0, 0) else paired_proportions.interval(*counts)
+    if (ends := _of_scores(old.verify, new.verify)) is not None:
+        return ends
     if ours.before == theirs.before and (ends := _of_one_source(ours, theirs)):
         return ends
     if theirs.net_lost is None or ours.net_lost is None:
@@ -30,12 +34,38 @@ def interval(old: Variant, new: Variant) -> Interval:
     return c - b, d - a
 
 
+def loss(old: Variant, new: Variant) -> metric_limits.Loss | None:
+    """What the new accuracy lost relative to the old one, as the limit `metric_loss` has it; None without a ratio."""
+    ours, theirs = _metric(old), _metric(new)
+    if not ours or not theirs or not ours.after or theirs.after is None:
+        return None
+    low, high = interval(old, new)
+    found: metrics.MetricComparison = {
+        "name": ours.name,
+        "unit": ours.unit,
+        "before": ours.after,
+        "after": theirs.after,
+        "n": min(ours.n, theirs.n),
+        "low": low,
+        "high": high,
+    }
+    if direction(ours.name) == "lower":
+        ends = [None if end is None else 1 + end / ours.after for end in (low, high)]
+        found |= {"ratio": theirs.after / ours.after, "low": ends[0], "high": ends[1]}
+    return metric_limits.relative(found)
+
+
 def _sha256(variant: Variant) -> str:
     return str((variant.artifact.sha256 if variant.artifact else None) or "")
 
 
 def _metric(variant: Variant) -> Metric | None:
     return variant.verify.metric if variant.verify else None
+
+
+def _both_exact(ours: Metric, theirs: Metric) -> bool:
+    """Whether both artifacts answer as a source does that is as accurate."""
+    return ours.before == theirs.before and all(m.low is not None and m.low == m.high for m in (ours, theirs))
 
 
 def _counts(old: Verification | None, new: Verification | None) -> tuple[int, int, int] | None:
@@ -47,6 +77,21 @@ def _counts(old: Verification | None, new: Verification | None) -> tuple[int, in
         return None
     before, after = int(ours, 16), int(theirs, 16)
     return (after & ~before).bit_count(), (before & ~after).bit_count(), n
+
+
+def _of_scores(old: Verification | None, new: Verification | None) -> Interval | None:
+    """From the scores of the same items; None where one of the two does not tell them."""
+    if not old or not new or not old.metric or not old.scores or not new.scores:
+        return None
+    metric = metrics.find(old.metric.name)
+    before, after = metrics.of_items(old.scores), metrics.of_items(new.scores)
+    if metric is None or len(before) != len(after):
+        return None
+    found = metrics.compare(metric, before, after)
+    low, high, value = found.get("low"), found.get("high"), found["before"]
+    if low is None or high is None or value is None:
+        return NONE
+    return (low, high) if found.get("ratio") is None else (value * (low - 1), value * (high - 1))
 
 
 def _of_one_source(old: Metric, new: Metric) -> Interval | None:

@@ -13,6 +13,7 @@ from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError
 from edgecompress.core.json import Json
 from edgecompress.core.limit_decision import Interval
 from edgecompress.core.quantities import COUNTED, CYCLES, GATES, QUANTITIES, Quantity, direction
+from edgecompress.data import metric_limits
 from edgecompress.reporting import accuracy_change, before_after, read
 from edgecompress.reporting.formatting import guessed, known, plural, significant, text, times
 from edgecompress.reporting.gates import Ended, Gate
@@ -34,6 +35,7 @@ VERDICTS: Mapping[Ended, tuple[str, int]] = {  # of the gates, the worst first: 
     "kept": ("PASS", 0),
 }
 DROP = "accuracy_drop"  # of --fail-if: how much worse the accuracy is than the baseline's
+LOSS = metric_limits.RELATIVE  # of --fail-if: the same as a part of the baseline's; of dB, of the squared error
 RANKING = ("latency", COUNTED, CYCLES)  # what decides who is first: the first that somebody has
 
 
@@ -227,7 +229,7 @@ def _in_words(metric: Quantity, old: Number, new: Number, change: Change) -> Cha
     ends = (None, None) if metric.exact else (change.low, change.high)
     bounded = (change.ratio, *ends) if metric.better == "higher" else _inverse((change.ratio, *ends))
     near = abs(change.ratio - 1) <= stats.CHANGE
-    if change.called == "same" or (change.called == "none" and near and not guessed(old)):
+    if near and (change.called == "same" or (change.called == "none" and not guessed(old))):
         says = f"no change ({_times(bounded)})" if change.called == "same" else f"no change called ({_times(bounded)})"
         return dataclasses.replace(change, says=says)
     word = metric.words[bounded[0] < 1]
@@ -237,7 +239,7 @@ def _in_words(metric: Quantity, old: Number, new: Number, change: Change) -> Cha
         return dataclasses.replace(change, says=says)
     if times(bounded[0]) == times(1.0):
         return dataclasses.replace(change, says=f"no change ({_times(bounded)})")
-    uncalled = ", not called" if change.called == "none" else ""
+    uncalled = ", not called" if change.called in ("none", "same") else ""
     return dataclasses.replace(change, says=_times(bounded, f" {word}{uncalled}"))
 
 
@@ -286,9 +288,7 @@ def _changes(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> I
             yield old_and_new_device
         changes = {row.metric: row.changes[i] for row in rows}
         clauses = [f"{m.label.lower()} {c.says}" for m, c in changes.items() if c.called in ("better", "worse")]
-        same = any(c.called == "same" for c in changes.values())
-        nothing = "no change" if same else "nothing is called"
-        yield f"{entry.label} against {entries[0].label}: {', '.join(clauses) or nothing}"
+        yield f"{entry.label} against {entries[0].label}: {', '.join(clauses) or 'no change is called'}"
         if any(c.called == "none" and c.n == 1 and m.session for m, c in changes.items()):
             yield f"{entry.label}: one session has no interval, and no change is called; use --profile standard"
         for why in dict.fromkeys(c.why for c in changes.values() if c.why):
@@ -365,16 +365,17 @@ def _verdicts(gates: Sequence[Gate], entries: Sequence[ComparedVariant], strict:
 
 def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdict:
     """An absolute limit is held against the number itself, a relative one against the ratio."""
-    metric = BY_NAME["accuracy" if gate.metric == DROP else gate.metric]
+    of_accuracy = {DROP: _drop, LOSS: _loss}.get(gate.metric)
+    metric = BY_NAME["accuracy" if of_accuracy else gate.metric]
     number = new.number(metric)
-    held = change(metric, old, new) if gate.relative or gate.metric == DROP else _alone(metric, new)
+    held = change(metric, old, new) if gate.relative or of_accuracy else _alone(metric, new)
+    if of_accuracy and held.ratio is not None:
+        held = of_accuracy(old, new)
     if held.ratio is None or number is None:
         return GateVerdict(gate.text, new.label, "not judged", held.why)
     if why := _beyond(gate, number):
         return GateVerdict(gate.text, new.label, "not judged", why)
-    if gate.metric == DROP:
-        held = _drop(old, new)
-    elif gate.relative:
+    if gate.relative:
         held = dataclasses.replace(held, says=f"{held.ratio:.4g}x{_spread(held)}")
     interval = _interval(metric, number, held)
     ended = gate.judge(held.ratio or 0.0, interval)
@@ -435,8 +436,20 @@ def _drop(old: ComparedVariant, new: ComparedVariant) -> Change:
     drop, interval = after.known - before.known, accuracy_change.interval(old.variant, new.variant)
     if direction(before.metric) == "higher":
         drop, interval = -drop or 0.0, limit_decision.negated(interval)
-    change = Change(drop, *interval, min(before.n, after.n))
-    return dataclasses.replace(change, says=f"{drop:.4g}{_spread(change)} ({text(before)} → {text(after)})")
+    return _of_both(Change(drop, *interval, min(before.n, after.n)), before, after)
+
+
+def _loss(old: ComparedVariant, new: ComparedVariant) -> Change:
+    """The same as a part of the baseline's own value."""
+    before, after = (e.variant.numbers["accuracy"] for e in (old, new))
+    lost = accuracy_change.loss(old.variant, new.variant)
+    if lost is None:
+        return Change(None, why="not judged: one of the reports does not tell how its accuracy was judged")
+    return _of_both(Change(lost.value, *lost.interval, lost.n), before, after)
+
+
+def _of_both(change: Change, before: Number, after: Number) -> Change:
+    return dataclasses.replace(change, says=f"{change.ratio:.4g}{_spread(change)} ({text(before)} → {text(after)})")
 
 
 # --------------------------------------------------------------------------- all of it

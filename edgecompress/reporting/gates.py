@@ -10,6 +10,7 @@ from typing import Literal
 
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.limit_decision import Interval, Word, decide
+from edgecompress.data import metrics as task_names
 
 FORM = re.compile(r"\s*(\w+)\s*([<>])\s*([-+.\w]+?)\s*([x×]?)\s*")
 Ended = Literal["kept", "undecided", "broken", "not judged"]
@@ -39,7 +40,9 @@ def read(text: str, metrics: Iterable[str], absolute: Iterable[str] = ()) -> Gat
         raise InputError(f'{where}: write METRIC > NUMBER, METRIC < NUMBER, or a factor as "latency_ms > 1.05x"')
     metric, sign, number, factor = match.groups()
     if metric not in {*metrics, *absolute}:
-        raise InputError(f"{where}: no metric '{metric}'{did_you_mean(metric, [*metrics, *absolute])}")
+        of_task = ": what the task's metric loses is metric_loss > 0.01, in its own unit accuracy_drop > 0.01"
+        near = of_task if metric in task_names.NAMES else did_you_mean(metric, [*metrics, *absolute])
+        raise InputError(f"{where}: no metric '{metric}'{near}")
     try:
         limit = float(number)
     except ValueError:

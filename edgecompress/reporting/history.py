@@ -193,9 +193,9 @@ def _change(row: Row, before: Row | None) -> Row:
     if before is None or not row["medians_ms"] or not before["medians_ms"] or not all(before["medians_ms"]):
         return {"ratio": None, "low": None, "high": None, "called": False, "says": ""}
     ratio = stats.unpaired(row["medians_ms"], before["medians_ms"])
-    says = f"{ratio.median:.3f}x" if ratio.changed else f"no change ({ratio.median:.3f}x)"
-    if ratio.low is None:
-        says = f"{ratio.median:.3f}x, not called"
+    says = f"{ratio.median:.3f}x" if ratio.changed else f"{ratio.median:.3f}x, not called"
+    if ratio.low is not None and abs(ratio.median - 1) <= stats.CHANGE:
+        says = f"no change ({ratio.median:.3f}x)"
     return {"ratio": ratio.median, "low": ratio.low, "high": ratio.high, "called": ratio.changed, "says": says}
 
 

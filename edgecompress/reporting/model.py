@@ -270,8 +270,8 @@ class Metric(Part):
 class Verification(Part):
     """What verify found of the outputs. `defaults` is None where the runtime has no settings.
 
-    `right`: which items the artifact has right, a bit each, the first one the highest: so that two reports are compared
-    item by item.
+    `right`: which items the artifact has right, a bit each, the first one the highest; `scores`: of another metric the
+    score of each, float32 in base64. So two reports are compared item by item.
     """
 
     n: Count = 0
@@ -281,6 +281,7 @@ class Verification(Part):
     reasons: dict[str, str] = {}
     fallback: list[LeftOperator] | None = None
     right: Annotated[str, Meta(pattern="^[0-9a-f]*$")] | None = None
+    scores: Annotated[str, Meta(pattern="^[A-Za-z0-9+/]*={0,2}$")] | None = None
     lost: str | None = None
     defaults: Defaults | None = None
 

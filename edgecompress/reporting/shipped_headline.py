@@ -8,8 +8,8 @@ from edgecompress.core.model import Check
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.reporting import precision
-from edgecompress.reporting.before_after import accuracy_says, alike, find, ranked_by
-from edgecompress.reporting.formatting import known, significant, text
+from edgecompress.reporting.before_after import accuracy_says, find, near, ranked_by
+from edgecompress.reporting.formatting import known, significant, text, times
 from edgecompress.reporting.model import Delta, Metric, Number, Report, Table, Variant, Verification
 
 BOUGHT = ("size", "peak_rss", "energy_gross", "sram", "flash")  # beside what ranks the variants
@@ -53,10 +53,13 @@ def _speed(row: Delta, beside: str) -> str:
     if not change or not beside:
         return took(row.after)
     noun = {COUNTED: " instructions (simulated)", CYCLES: " cycles (estimated)"}.get(row.metric, "")
-    if alike(change):
+    if near(change):
         return f"as many{noun} as {beside}" if noun else f"as fast as {beside}"
-    ends = [1 / end if change.factor < 1 else end for end in (change.low, change.high) if end]
+    undecided = change.called == "same"
+    ends = [1 / end if change.factor < 1 and not undecided else end for end in (change.low, change.high) if end]
     spread = f" ({'–'.join(significant(end, 3) for end in sorted(ends))})" if len(ends) > 1 else ""
+    if undecided:
+        return f"speed undecided: {times(change.factor)}{spread} that of {beside}"
     says = row.short if not noun or noun.split()[0] in row.short else f"{row.short}{noun}"
     return f"{says} than {beside}{spread}"
 

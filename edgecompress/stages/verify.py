@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -75,7 +75,7 @@ class Results:
     reasons: Mapping[str, str]  # why "metric", "fallback" or the operators' times are None
     moved: Sequence[reference_answers.Moved] = ()
     scored: frozenset[str] = frozenset()  # the outputs that the metric reads
-    right: str | None = None  # the items that the artifact has right, as bits; None where scores are other numbers
+    items: Mapping[str, str] = field(default_factory=dict)  # "right" or "scores": as metrics.items has them
 
 
 def run(request: Request) -> Artifact:
@@ -124,7 +124,7 @@ def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:
         "checks": [asdict(check) for check in checks],
         "reasons": results.reasons,
     }
-    known = {"fallback": results.fallback, "right": results.right, "lost": lost or None}
+    known = {"fallback": results.fallback, **results.items, "lost": lost or None}
     return told | {name: value for name, value in known.items() if value is not None}
 
 
@@ -203,22 +203,25 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     ours = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     folder = Artifact(outputs, "golden")
     theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
-    differences = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
+    errors = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
+    told = {name: error.facts() for name, error in errors.items()}
     layouts = {spec.name: spec.layout for spec in golden.outputs}
     steps = {spec.name: spec.quantization.scale[0] for spec in golden.outputs if spec.quantization}
     inputs = {spec.name: tensors.load(samples, split, spec.name) for spec in samples.inputs}
     again = output_statistics.again(ours, inputs)
     channels = output_channels.compare(ours, theirs, layouts, steps, detections.declared(request.options), again)
-    metric, why_not, right = _metric(request, ours, theirs)
+    metric, why_not, items = _metric(request, ours, theirs)
+    if metric and all(map(output_error.same, told.values())):
+        metric = metrics.exact(metric)
     return Results(
-        outputs=[{"name": name, **d.facts(), **channels[name]} for name, d in differences.items()],
-        not_finite={name: d.bad for name, d in differences.items() if d.bad},
+        outputs=[{"name": name, **facts, **channels[name]} for name, facts in told.items()],
+        not_finite={name: error.bad for name, error in errors.items() if error.bad},
         metric=metric,
         size_bytes=request.model.size_bytes,
         fallback=fallback[0],
         reasons={name: why for name, why in (("metric", why_not), ("fallback", fallback[1])) if why},
         scored=_scored(request, ours) if metric else frozenset(),
-        right=right,
+        items=items,
     )
 
 
@@ -235,12 +238,12 @@ def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
 
 def _metric(
     request: Request, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
-) -> tuple[metrics.MetricComparison | None, str, str | None]:
-    """The paired comparison, or why there is none, and the items that are right; scores are kept beside the verdict."""
+) -> tuple[metrics.MetricComparison | None, str, Mapping[str, str]]:
+    """The paired comparison, or why there is none, and the score of each item; all are kept beside the verdict."""
     metric = metrics.find(request.options["metric"], request.options.get("output", ""))
     labels = tensors.labels(request.inputs["samples"], _split(request))
     if metric is None or labels is None:
-        return None, "the source names no metric" if metric is None else "the data has no labels", None
+        return None, "the source names no metric" if metric is None else "the data has no labels", {}
     before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
     for name, scores in (("before", before), ("after", after)):
         tensors.write_split(request.out, {name: scores})
@@ -252,7 +255,7 @@ def _metric(
             request.options.get("output") or metrics.scored_spec(request.inputs["golden"].outputs, labels.ndim + 1).name
         )
         comparison["expected"] = flip_risk.flips(ours[output], theirs[output], labels)
-    return comparison, "", metrics.right(after)
+    return comparison, "", metrics.items(after)
 
 
 def _scored(request: Request, ours: Mapping[str, np.ndarray]) -> frozenset[str]:

@@ -36,6 +36,7 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
         "compare before/report.json dist/x86\n"
         "compare dist/x86@fp32 dist/x86 --json\n"
         'compare before dist/x86 --fail-if "latency_ms > 1.05x" --fail-if "accuracy_drop > 0.01"\n'
+        'compare before dist/x86 --fail-if "metric_loss > 0.01"\n'
         "compare before dist/x86 --remeasure --profile strict\n"
         "compare dist/x86 dist/arm64 --html comparison.html",
         (
@@ -51,7 +52,9 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
                 default=[],
                 metavar="GATE",
                 help='"latency_ms > 1.05x" (of the first report) or "size_bytes > 500000": fail (exit 1) if the '
-                "whole interval is beyond the limit, exit 4 if only part of it is",
+                "whole interval is beyond the limit, exit 4 if only part of it is; accuracy_drop is what the metric "
+                "lost in its own unit (0.01 of top1: a point), metric_loss what it lost relative to the first report "
+                "(for mse, psnr, ...)",
             ),
             argument("--strict", action="store_true", help="a gate that is undecided fails (exit 1)"),
             argument("--across-models", action="store_true", help="compare reports of different models, too"),
