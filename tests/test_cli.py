@@ -265,6 +265,23 @@ def test_init_makes_variants_for_each_runtime_it_is_given(folder: Path, capsys: 
     assert "onnx-int8/ptq_int8" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["devices"], ["runtimes"], ["targets"], ["techniques"], ["sensors"], ["profiles"], ["plan", "--target", "arm64"]],
+    ids=lambda words: words[0],
+)
+def test_lists_and_plans_fit_eighty_columns_and_split_no_name(
+    words: list[str], folder: Path, capsys: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(*words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    names = [*catalog.names(words[0])] if words[0] in ("targets", "devices", "profiles") else []
+    names = ["golden", "export-litert"] if words[0] == "plan" else names
+    assert all(any(name in line.split() for line in lines) for name in names)
+
+
 def test_init_overwrites_nothing(folder: Path, capsys: Told) -> None:
     file = folder / "targets" / "mine.toml"
     file.parent.mkdir()

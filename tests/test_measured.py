@@ -416,9 +416,9 @@ def test_a_new_deploy_of_the_same_bytes_keeps_it(tmp_path: Path, monkeypatch: py
 # --------------------------------------------------------------------------- what is shown
 
 
-def shown(report: dict[str, Any], width: int = 200) -> str:
+def shown(report: dict[str, Any], width: int = 200, verbose: bool = True) -> str:
     sent = io.StringIO()
-    Console(width=width, file=sent).print(terminal.render(model.of(report), verbose=True))
+    Console(width=width, file=sent).print(terminal.render(model.of(report), verbose))
     return sent.getvalue()
 
 
@@ -471,6 +471,16 @@ def test_two_rows_of_one_name_are_told_apart(folder: Path) -> None:
 def test_the_terminal_keeps_to_its_width(folder: Path) -> None:
     found = reporting.add(folder, of(folder, told("x" * 400), *sessions(2)))
     assert max(map(len, shown(found, 80).splitlines())) <= 80
+
+
+def test_a_narrow_terminal_splits_no_name_and_no_number(folder: Path) -> None:
+    given_ = [*sessions(2), told("Samsung Galaxy S24 Ultra (SM-S928B)"), told("Broken", self_test="fail")]
+    lines = shown(reporting.add(folder, of(folder, *given_)), 80, verbose=False).splitlines()
+    assert max(map(len, lines)) <= 80
+    head = next(line for line in lines if line.startswith("on other devices"))
+    assert head.split("  ")[0] == "on other devices" and "median" in head and "inferences/s" in head
+    (row,) = (line for line in lines if "Samsung Galaxy S24 Ultra (SM-S928B)" in line and " ms" in line)
+    assert "/s" not in row and len(row.split("  ")) >= 4
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"]])

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from edgecompress.commands.job_run import Result
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Outcome, Stage, Substitute
-from edgecompress.core.plain_text import aligned, escaped, one_line
+from edgecompress.core.plain_text import escaped, fitted, one_line, wrapped
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
@@ -59,6 +60,11 @@ def lines(screen: Console, texts: Iterable[str], style: str = "") -> None:
 def print_json(data: object) -> None:
     """Data on stdout."""
     print(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+
+
+def width() -> int:
+    """The columns of the terminal; 80 where there is none."""
+    return shutil.get_terminal_size().columns
 
 
 def say(args: argparse.Namespace, data: object, text: str) -> None:
@@ -117,20 +123,21 @@ def plan(screen: Console, job: Job, steps: Plan) -> None:
 def settings(screen: Console, job: Job, everything: bool) -> None:
     """The effective configuration, and where each value came from; without `everything`, the defaults are left out."""
     shown = [s for s in job.settings() if everything or s.origin != "default"]
-    rows = [(f"  {s.key}", json.dumps(s.value, default=str), s.origin) for s in shown]
-    lines(screen, aligned([tuple(map(cut, row)) for row in rows]), "dim")
+    rows = [(f"  {s.key}", cut(s.origin), cut(json.dumps(s.value, default=str))) for s in shown]
+    lines(screen, fitted(rows, width()), "dim")
 
 
 def _plan_lines(job: Job, steps: Plan) -> Iterable[str]:
     names = (job.target.name, job.device.name, job.profile.name)
     yield f"{job.source.value.model} → target {names[0]}, device {names[1]}, profile {names[2]}"
     stages = (s if isinstance(s, Stage) else s.stage for s in steps.stages)
-    rows = [(f"  {s.name}", s.call, _from(s.inputs), f"~{duration(s.estimate_s)}") for s in stages]
-    yield from aligned(rows)
-    yield from (f"  {f.name}: {f.bound()}, about {duration(f.estimate_s())}" for f in searches(steps))
-    yield from (f"  without {name}: {why}" for name, why in steps.race.left_out.items())
-    yield f"  {steps.race.name}: {steps.race.bound()}"
-    yield f"{_took(steps)}; the time left goes by what is stored, and by what stages took before"
+    rows = [(f"  {s.name}", f"~{duration(s.estimate_s)}", _from(s)) for s in stages]
+    yield from fitted(rows, width())
+    told = [f"{f.name}: {f.bound()}, about {duration(f.estimate_s())}" for f in searches(steps)]
+    told += [f"without {name}: {why}" for name, why in steps.race.left_out.items()]
+    for text in (*told, f"{steps.race.name}: {steps.race.bound()}"):
+        yield from wrapped(text, width(), margin=4, first=2)
+    yield from wrapped(f"{_took(steps)}; the time left goes by what is stored, and by what stages took before", width())
 
 
 def _took(steps: Plan) -> str:
@@ -142,8 +149,10 @@ def searches(steps: Plan) -> list[Substitute]:
     return [s for s in steps.stages if not isinstance(s, Stage)]
 
 
-def _from(inputs: Mapping[str, str]) -> str:
-    return f"from {', '.join(inputs.values())}" if inputs else ""
+def _from(stage: Stage) -> str:
+    """The stages before it, those of its own variant without the variant."""
+    own = f"{stage.name.rpartition('/')[0]}/"
+    return f"from {', '.join(each.removeprefix(own) for each in stage.inputs.values())}" if stage.inputs else ""
 
 
 def cut(text: str, limit: int = 60) -> str:

@@ -288,7 +288,7 @@ def list_all(args: argparse.Namespace) -> int:
     from edgecompress.commands import listing
 
     rows = listing.one(args.kind, args.name) if args.name else listing.all_of(args.kind)
-    console.say(args, rows, listing.text(rows))
+    console.say(args, rows, listing.text(rows, console.width()))
     return 0
 
 

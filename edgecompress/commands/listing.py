@@ -14,12 +14,12 @@ from typing import Any
 from edgecompress.commands import doctor
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.errors import EdgeError
-from edgecompress.core.plain_text import HIDDEN, Row, aligned, cell, columns
+from edgecompress.core.plain_text import HIDDEN, Row, cell, columns, fitted
 from edgecompress.core.plugins import Plugin, described
 from edgecompress.core.settings import Device
 
-# What a list does not show of devices and sensors: reasons stand below it, the rest is told of a single one.
-ASIDE = ("why_not", "path", "description", "cores", "vector_bits", "memory_mib")
+# What a list does not show: reasons stand below it, the rest is told of a single one.
+ASIDE = ("why_not", "missing", "install", "path", "cores", "vector_bits", "memory_mib")
 READERS: dict[str, Callable[[str], catalog.Found[Any]]] = {
     "targets": catalog.target,
     "devices": catalog.device,
@@ -155,15 +155,21 @@ def _default(field: dataclasses.Field[object]) -> object:
 # --------------------------------------------------------------------------- as text
 
 
-def text(table: Sequence[Row] | Row) -> str:
-    """Rows as columns; one row as its fields, its text last."""
+def text(table: Sequence[Row] | Row, width: int) -> str:
+    """Rows as columns, with why one is not here below; one row as its fields, its text last."""
     if isinstance(table, Mapping):
         body = table.get("text", "")
         rows = [(k, cell(v)) for k, v in table.items() if k not in ("text", "options") and v not in HIDDEN]
         rows += [(f"option {o['name']}", f"{o['type']}, default {o['default']}") for o in table.get("options", [])]
-        return "\n".join(aligned(rows)) + (f"\n\n{body.rstrip()}" if body else "")
-    if not table or "why_not" not in table[0]:
-        return columns(table)
-    away = aligned([(f"  {row['name']}", row["why_not"]) for row in table if row.get("why_not")])
-    shown = columns([{k: v for k, v in row.items() if k not in ASIDE} for row in table])
-    return "\n".join([shown, "", "not here, because:", *away] if away else [shown])
+        return "\n".join(fitted(rows, width)) + (f"\n\n{body.rstrip()}" if body else "")
+    aside = {*ASIDE, *(["description"] if table and "why_not" in table[0] else [])}
+    shown = columns([{name: value for name, value in row.items() if name not in aside} for row in table], width)
+    reasons = [(f"  {row['name']}", _away(row)) for row in table if _away(row)]
+    return "\n".join([shown, "", "not here, because:", *fitted(reasons, width)] if reasons else [shown])
+
+
+def _away(row: Row) -> str:
+    """Why one cannot be used here, or ""."""
+    if row.get("missing"):
+        return f"it needs {cell(row['missing'])}: {row['install']}"
+    return str(row.get("why_not") or "")

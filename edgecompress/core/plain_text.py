@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,14 +17,17 @@ _UNSEEN = re.compile(
 )
 HIDDEN: tuple[object, ...] = (None, "", (), [])  # shown as an empty cell
 
+ROOM = 24  # letters of the last column, where it stands beside the others
+BELOW = 4  # where it stands below them: its margin
+
 Row = dict[str, Any]
 
 
-def columns(rows: Sequence[Row]) -> str:
-    """Rows as aligned columns under their names; a column that is empty everywhere is left out."""
+def columns(rows: Sequence[Row], width: int = sys.maxsize) -> str:
+    """Rows as columns under their names, `fitted`; a column that is empty everywhere is left out."""
     names = [n for n in dict.fromkeys(n for row in rows for n in row) if any(row.get(n) not in HIDDEN for row in rows)]
     table = [tuple(n.replace("_", " ") for n in names), *(tuple(cell(row.get(n)) for n in names) for row in rows)]
-    return "\n".join(aligned(table)) if rows else ""
+    return "\n".join(fitted(table, width)) if rows else ""
 
 
 def cell(value: object) -> str:
@@ -38,6 +43,36 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     cells = [tuple(map(one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
+    """`aligned`, in lines of `width`: the last column alone is wrapped, below the others if it has little room."""
+    lines = aligned(rows)
+    if not rows or max(map(len, lines)) <= width:
+        return lines
+    first = aligned([row[:-1] for row in rows])
+    beside = max(map(len, first)) + 2
+    margin = beside if width - beside >= ROOM else BELOW
+    shown: list[str] = []
+    for start, row in zip(first, rows, strict=True):
+        words = wrapped(one_line(row[-1]), width, margin)
+        if margin == beside and words:
+            words[0] = start.ljust(beside) + words[0][beside:]
+        shown += words if margin == beside and words else [start, *words]
+    return shown
+
+
+def wrapped(text: str, width: int, margin: int = 0, first: int | None = None) -> list[str]:
+    """Lines that break between words alone: a name or path is never split. `first`: the margin of the first line."""
+    margins = (" " * (margin if first is None else first), " " * margin)
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=margins[0],
+        subsequent_indent=margins[1],
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def plural(count: int, noun: str) -> str:

@@ -32,6 +32,14 @@ def table(report: Report) -> TextTable:
     return TextTable(TITLE, head, tuple((name, *_row(row)) for name, row in named))
 
 
+def short(report: Report) -> TextTable:
+    """The same for a terminal: what ranks the devices, and what to know of that."""
+    whole = table(report)
+    shown = [whole.head.index(name) for name in (whole.head[0], "median", "inferences/s", "sessions", "note")]
+    head, *body = (tuple(row[i] for i in shown) for row in (whole.head, *whole.rows))
+    return TextTable(TITLE, head, tuple(body))
+
+
 def _row(row: ExternalRow) -> tuple[str, ...]:
     n, step_ms = row.numbers, row.clock_step_ns / 1e6
     times = (timed(n["latency"], step_ms, spread=True), *(timed(n[key], step_ms) for key in ("p90", "p99")))
@@ -80,6 +88,12 @@ def places(report: Report) -> TextTable:
     head = ("device", "system", "processor", "runtime", "measured", "energy")
     named = zip(names(rows(report)), rows(report), strict=True)
     return TextTable("What those devices are", head, tuple((name, *_place(row)) for name, row in named))
+
+
+def short_places(report: Report) -> TextTable:
+    """The same for a terminal, all of a device in one cell."""
+    rows = tuple((name, "; ".join(cell for cell in told if cell != DASH)) for name, *told in places(report).rows)
+    return TextTable("What those devices are", ("device", "what it is"), rows)
 
 
 def _place(row: ExternalRow) -> tuple[str, ...]:

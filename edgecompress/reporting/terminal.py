@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from edgecompress.core.plain_text import aligned
+from edgecompress.core.plain_text import aligned, fitted
 from edgecompress.reporting import (
     compression_gains,
     estimates,
@@ -38,8 +38,7 @@ def render(report: Report, verbose: bool = False) -> Group:
 
     told = clean(report)
     parts: list[RenderableType] = [*_all_tables(told)] if verbose else [_Standings(told)]
-    elsewhere = (make(told) for make in (external_section.table, external_section.places))
-    parts += [part for table in elsewhere if table.rows for part in ("", _table(table, {}))]
+    parts += [part for table in _elsewhere(told, verbose) for part in ("", table)]
     return Group(*parts, *_notes(told, verbose), *_headline(told))
 
 
@@ -63,6 +62,28 @@ class _Standings:
             if len(line) > room and row[0] in self.lost:
                 words = textwrap.wrap(f"{row[0]}: {row[-1]}", options.max_width, subsequent_indent="  ")
                 yield from (Text(each, "dim") for each in words)
+
+
+def _elsewhere(told: Report, verbose: bool) -> list[RenderableType]:
+    """What was measured on other devices; verbose, in all its columns."""
+    if not external_section.rows(told):
+        return []
+    if verbose:
+        return [_table(make(told), {}) for make in (external_section.table, external_section.places)]
+    return [_Fitted(make(told)) for make in (external_section.short, external_section.short_places)]
+
+
+class _Fitted:
+    """A table as wide as the terminal, whose last column alone is wrapped."""
+
+    def __init__(self, table: TextTable) -> None:
+        self.table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.text import Text
+
+        lines = fitted([self.table.head, *self.table.rows], options.max_width)
+        yield from (Text(line, "" if i else "bold", no_wrap=True, overflow="ignore") for i, line in enumerate(lines))
 
 
 class _Remarks:
