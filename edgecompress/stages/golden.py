@@ -11,7 +11,7 @@ from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import WARNINGS, Artifact, Request
 from edgecompress.core.source import TORCH
 from edgecompress.data import detections, metrics, states, tensors
-from edgecompress.stages import batch_axis, doubts
+from edgecompress.stages import batch_axis, doubts, refused_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ def run(request: Request) -> Artifact:
     model, samples = request.model, request.inputs["samples"]
     _check_batch(model, request.context.batch)
     _check_labels(request)
-    infer = _by_items(opened(model, request.context.threads), model)
+    source = refused_numbers.WatchedRun(_by_items(opened(model, request.context.threads), model))
     splits, warnings = request.options["splits"], list[str]()
     for index, split in enumerate(splits):
         _check_there(samples, split)
@@ -50,10 +50,11 @@ def run(request: Request) -> Artifact:
         total = tensors.count(samples, split)
         calls = tensors.batches(samples, split, batch(model), model=model)
         items = ({s.name: states.parted(call[s.name], s) for s in model.inputs} for call in calls)
-        for outputs in _outputs(infer, items, warnings):
+        for outputs in _outputs(source, items, warnings, split):
             _keep(writer, outputs, total)
             request.progress((index + writer.count / total) / len(splits), f"{split}: {writer.count} of {total}")
         writer.close()
+    _check_numbers(source, request)
     specs = tuple(spec for spec in model.outputs if not spec.feeds)
     draft = Artifact(request.out, "golden", model.inputs, specs)
     metric = _metric(request, draft)
@@ -112,14 +113,30 @@ def _by_items(infer: Run, model: Artifact) -> Run:
     return run
 
 
-def _outputs(infer: Run, batches: Iterator[Arrays], warnings: list[str]) -> Iterator[Arrays]:
+def _outputs(
+    source: refused_numbers.WatchedRun, batches: Iterator[Arrays], warnings: list[str], split: str
+) -> Iterator[Arrays]:
     """Outputs of each batch, once the first shows that axis 0 is the batch; adds to `warnings`."""
-    for number, inputs in enumerate(batches):
-        outputs = infer(inputs)
-        if not number:
-            batch_axis.check(infer, inputs, outputs)
-            warnings += [doubts.MIXED] if batch_axis.mixed(infer, inputs, outputs) else []
+    seen = 0
+    for inputs in batches:
+        outputs = source.run(inputs, split, seen)
+        if not seen:
+            batch_axis.check(source.infer, inputs, outputs)
+            warnings += [doubts.MIXED] if batch_axis.mixed(source.infer, inputs, outputs) else []
+        seen += len(next(iter(inputs.values())))
         yield outputs
+
+
+def _check_numbers(source: refused_numbers.WatchedRun, request: Request) -> None:
+    """Raises InputError for whole numbers of the other splits that the source does not take: what calibrates breaks."""
+    model, samples, step = request.model, request.inputs["samples"], batch(request.model)
+    if states.names(model):
+        return
+    for split in (each for each in samples.facts["splits"] if each not in request.options["splits"]):
+        for number, inputs in enumerate(tensors.batches(samples, split, step, model=model)):
+            parted = {spec.name: states.parted(inputs[spec.name], spec) for spec in model.inputs}
+            if source.is_new(parted):
+                source.run(parted, split, number * step)
 
 
 def _keep(writer: tensors.Appender, outputs: Mapping[str, np.ndarray], total: int) -> None:
