@@ -187,7 +187,7 @@ def test_the_rows_of_a_real_file_are_its_weights_once(tmp_path: Path) -> None:
 
 @slow
 def test_a_kind_whose_weights_are_not_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not from kind 'pte'; export it first"):
+    with pytest.raises(InputError, match="not kind 'pte'; export it first"):
         weight_storage.run(Request({"model": Artifact(tmp_path, "pte")}, tmp_path))
 
 

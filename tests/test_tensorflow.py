@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from edgecompress.core import config, registry, settings
-from edgecompress.core.errors import InputError, MissingDependency
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.engines.onnx.runtimes import onnx as ort
@@ -45,6 +45,12 @@ def lstm() -> keras.Model:
 def gelu() -> keras.Model:
     x = keras.Input((6,), name="x")
     return keras.Model(x, keras.layers.Dense(3)(keras.layers.Dense(8, activation="gelu")(x)))
+
+
+def steps() -> keras.Model:
+    """The steps of both are loops that were traced for any batch."""
+    x = keras.Input((6, 3), name="x")
+    return keras.Model(x, keras.layers.GRU(4)(keras.layers.LSTM(5, return_sequences=True)(x)))
 
 
 def tagger() -> keras.Model:
@@ -170,6 +176,18 @@ def refused(path: Path, out: Path) -> str:
     assert "\n" not in says
     assert path.name in says
     return says
+
+
+def test_the_loop_of_an_lstm_reaches_litert_and_is_not_calibrated(tmp_path: Path) -> None:
+    keras_net, file = saved(tmp_path, steps)
+    model = read(file, tmp_path / "source")
+    litert = registry.load("runtimes", "litert")
+    made = litert.export(Request({"model": model}, folder(tmp_path / "out"), context=Context(batch=2)))
+    x = np.random.default_rng(0).normal(size=(2, 6, 3)).astype("float32")
+    found = litert.open(made, 1).run({"x": x})
+    assert db(keras_net.predict(x, verbose=0), next(iter(found.values()))) > 100
+    with pytest.raises(StageFailed, match="which TensorFlow's converter does not calibrate; use int8-dynamic"):
+        tf_int8.apply(Request({"model": model}, folder(tmp_path / "int8"), tf_int8.Options()))
 
 
 @pytest.mark.parametrize("name", ["net.keras", "net.h5"])

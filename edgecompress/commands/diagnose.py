@@ -186,7 +186,9 @@ def _kind(source: ResolvedSource) -> tuple[str, str]:
         return source.kind, ""
     if not registry.runtime(source.runtime).tapped:
         raise InputError(
-            f"diagnose: runtime {source.runtime}, which runs the source, does not return the outputs of its layers"
+            f"diagnose: runtime {source.runtime}, which runs the source, does not return the outputs of its layers; "
+            "export it first: `edgecompress deploy MODEL --only fp32`, then diagnose the "
+            "artifact/model.onnx of what ships for x86"
         )
     return "file", source.runtime
 

@@ -25,7 +25,7 @@ def run(request: Request) -> Artifact:
     """
     model = request.model
     if not weights.readable(model.kind):
-        raise InputError(f"weights are read from {weights.sources()}, not from kind '{model.kind}'; export it first")
+        raise InputError(f"weights are read from {weights.refused(model)}")
     stored = list(of(model))
     rows = [weight_encodings.row(name, array) for name, array in stored if array is not None]
     facts = {

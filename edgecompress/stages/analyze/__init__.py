@@ -12,7 +12,7 @@ def run(request: Request) -> Artifact:
     """The stage: {"model"; "samples" where it is a torch net} -> "analysis": costs and zeros in the facts."""
     model = request.model
     if not weights.readable(model.kind):
-        raise InputError(f"analyze reads {weights.sources()}, not kind '{model.kind}'; export it first")
+        raise InputError(f"analyze reads {weights.refused(model)}")
     batch = _batch(model, request.context.batch)
     if model.kind in TORCH:
         rows, parameters = layers.of_torch(model, request.inputs["samples"], batch)

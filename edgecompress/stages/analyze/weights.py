@@ -35,6 +35,14 @@ def sources() -> str:
     return f"torch nets, {' and '.join(suffixes)} files"
 
 
+def refused(model: Artifact) -> str:
+    """What to do with a model whose weights are not read."""
+    return (
+        f"{sources()}, not kind '{model.kind}'; export it first, as `edgecompress deploy MODEL --only fp32` does "
+        "(artifact/model.onnx in what it ships for x86)"
+    )
+
+
 def _torch(model: Artifact) -> Iterator[Named]:
     """What the state calls weight or bias, as Distiller has it; a tied one under each of its names."""
     for name, tensor in torch_module.rebuild(model).state_dict().items():

@@ -12,7 +12,7 @@ from edgecompress.core.errors import InputError, MissingDependency, StageFailed,
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
-from edgecompress.engines.litert import layer_outputs, model_file, session
+from edgecompress.engines.litert import layer_outputs, model_file, saved_model, session
 from edgecompress.formats import torch_program
 
 if TYPE_CHECKING:
@@ -167,10 +167,7 @@ def _from_savedmodel(model: Artifact, batch: int) -> Converted:
         raise MissingDependency(
             "a SavedModel needs tensorflow-cpu, not installed; run: pip install 'edgecompress[tensorflow]'"
         ) from error
-    loaded = tensorflow.saved_model.load(str(model.path / "saved_model"))
-    serve = loaded.signatures["serving_default"]
-    fixed = {s.name: tensorflow.TensorSpec(s.concrete(batch), s.dtype, s.name) for s in model.inputs}
-    call = tensorflow.function(lambda **arguments: serve(**arguments)).get_concrete_function(**fixed)
+    call, loaded = saved_model.call(model, batch)
     try:
         data = tensorflow.lite.TFLiteConverter.from_concrete_functions([call], loaded).convert()
     except Exception as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert import model_file, saved_model
 from edgecompress.engines.litert.quantizer import MOVES, check_patterns
 from edgecompress.techniques import _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
@@ -52,6 +52,11 @@ def apply(request: Request) -> Artifact:
     facts: {"samples": items used}. Raises StageFailed with the converter's reason.
     """
     model, options = request.model, request.options
+    if saved_model.loops(model):  # its calibration ends the process
+        raise StageFailed(
+            "tf_int8: the steps of its LSTM or GRU are a loop, which TensorFlow's converter does not calibrate; "
+            "use int8-dynamic, or build the layer with unroll=True"
+        )
     batches = spread(request, options.samples)
     try:
         data = _converted(request, batches)
@@ -71,10 +76,7 @@ def _converted(request: Request, batches: list[list[int]]) -> bytes:
     import tensorflow as tf
 
     model, options = request.model, request.options
-    loaded = tf.saved_model.load(str(model.path / "saved_model"))
-    serve = loaded.signatures["serving_default"]
-    fixed = {s.name: tf.TensorSpec(s.concrete(request.context.batch), s.dtype, s.name) for s in model.inputs}
-    call = tf.function(lambda **named: serve(**named)).get_concrete_function(**fixed)
+    call, loaded = saved_model.call(model, request.context.batch)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([call], loaded)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
