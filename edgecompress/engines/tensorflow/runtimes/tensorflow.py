@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,6 +39,14 @@ RUNS_CODE = True  # a SavedModel is a program, and so are the layers that a Kera
 
 LARGEST = 2**31 - 1  # of a dynamic dimension
 ITEMS, OPEN = 2, 7  # of a first run: items, and the size of an axis that is open
+ANY = object()
+SEPARABLE = {"groups": 1, "kernel_initializer": ANY, "kernel_regularizer": None, "kernel_constraint": None}
+ELDER: Mapping[str, Mapping[str, object]] = {  # what Keras 2 wrote of a layer that Keras 3 knows no more: the default
+    "DepthwiseConv2D": {"groups": 1},
+    "SeparableConv1D": SEPARABLE,
+    "SeparableConv2D": SEPARABLE,
+    **{name: {"time_major": False} for name in ("LSTM", "GRU", "SimpleRNN")},
+}
 DAMAGED = ("File not found", "zip", "open file")  # words of Keras and HDF5 for what is no file of theirs
 KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp", "VariableV2"}  # not in the graph
 
@@ -88,7 +98,8 @@ def _exported(file: Path, folder: Path, data: Sequence[TensorSpec]) -> tuple[Pat
     if not file.is_file():
         raise InputError(f"{file}: no such file; give the path of a .keras file or the folder of a SavedModel")
     try:
-        net = keras.saving.load_model(file, compile=False, safe_mode=True)
+        known = _known(file, folder.with_suffix(file.suffix)) if file.suffix in OLD_SUFFIXES else file
+        net = keras.saving.load_model(known, compile=False, safe_mode=True)
         net.export(str(folder), format="tf_saved_model", verbose=False, **_sized(net, data))
         _check_export(net, folder, file)
     except InputError:
@@ -96,6 +107,29 @@ def _exported(file: Path, folder: Path, data: Sequence[TensorSpec]) -> tuple[Pat
     except Exception as error:  # what a damaged file raises is anything: Keras builds layers from it
         raise InputError(f"{file}: {_reason(error)}") from error
     return folder, [tensor.name for tensor in net.inputs or ()]
+
+
+def _known(file: Path, copy: Path) -> Path:
+    """A copy of a file of Keras 2 without what Keras 3 knows no more of its layers."""
+    import h5py
+
+    shutil.copyfile(file, copy)
+    with h5py.File(copy, "r+") as written:
+        if config := written.attrs.get("model_config"):
+            written.attrs["model_config"] = json.dumps(_without_elder(json.loads(config)))
+    return copy
+
+
+def _without_elder(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_without_elder(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    inner = {name: _without_elder(each) for name, each in part.items()}
+    if part.get("class_name") in ELDER and isinstance(inner.get("config"), dict):
+        gone = ELDER[part["class_name"]]
+        inner["config"] = {k: v for k, v in inner["config"].items() if k not in gone or gone[k] not in (ANY, v)}
+    return inner
 
 
 def _sized(net: Any, data: Sequence[TensorSpec]) -> dict[str, object]:
@@ -164,7 +198,10 @@ def _reason(error: Exception) -> str:
         return "it holds weights alone: make the net, call its load_weights, and give what its save('net.keras') writes"
     if any(words in message for words in DAMAGED):
         return "not a Keras file, or truncated or damaged; save or copy it again"
-    return f"Keras cannot load it: {message}; save it again, or export a SavedModel"
+    return (
+        f"Keras cannot load it: {message}; with the Keras that wrote it, export a SavedModel (Keras 2: "
+        "net.save('saved', save_format='tf')), and give the folder saved"
+    )
 
 
 def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, object], dict[str, object]]:
