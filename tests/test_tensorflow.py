@@ -145,6 +145,43 @@ def test_the_same_model_gives_the_same_bytes_as_a_file_and_as_a_folder(
     assert {s.name for s in again[0].inputs} == {s.name for s in one.inputs}
 
 
+def test_a_savedmodel_gets_the_sizes_of_the_data_where_it_leaves_them_open(tmp_path: Path) -> None:
+    class Mean(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None, None, 3], tf.float32, name="x")])
+        def __call__(self, x: tf.Tensor) -> dict[str, tf.Tensor]:
+            return {"y": tf.reduce_mean(x, 1) + tf.cast(tf.shape(x)[1], tf.float32)}
+
+    tf.saved_model.save(Mean(), str(tmp_path / "mean"))
+    samples = Artifact(tmp_path, "samples", (TensorSpec("input", (BATCH, 5, 3)),))
+    found = source.read(Request({"samples": samples}, folder(tmp_path / "out"), {"path": str(tmp_path / "mean")}))
+    assert [d if isinstance(d, int) else d.name for d in found.inputs[0].shape] == ["batch", 5, 3]
+    x = np.ones((2, 5, 3), np.float32)
+    np.testing.assert_array_equal(source.open(found, 1).run({"x": x})["y"], np.full((2, 3), 6, np.float32))
+
+
+def test_a_savedmodel_of_tensorflow_1_with_what_trained_it_is_read_by_the_signature_to_serve_with(
+    tmp_path: Path,
+) -> None:
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        x, truth = v1.placeholder(tf.float32, [None, 4], "x"), v1.placeholder(tf.float32, [None, 2])
+        y = tf.matmul(x, v1.get_variable("w", [4, 2]), name="y")
+        loss = tf.reduce_mean(tf.square(y - truth))
+        step = v1.train.AdamOptimizer(0.1).minimize(loss)
+        session.run(v1.global_variables_initializer())
+        ones = np.ones((3, 4), np.float32)
+        session.run(step, {x: ones, truth: np.ones((3, 2))})
+        wanted = session.run(y, {x: ones})
+        define = v1.saved_model.signature_def_utils.predict_signature_def
+        signatures = {"serving_default": define({"x": x}, {"y": y}), "loss": define({"x": x, "t": truth}, {"l": loss})}
+        builder = v1.saved_model.Builder(str(tmp_path / "saved"))
+        builder.add_meta_graph_and_variables(session, ["serve"], signatures)
+        builder.save()
+    found = read(tmp_path / "saved", tmp_path / "out")
+    assert [spec.name for spec in (*found.inputs, *found.outputs)] == ["x", "y"]
+    np.testing.assert_allclose(source.open(found, 1).run({"x": ones})["y"], wanted, rtol=1e-6)
+
+
 def test_a_savedmodel_of_a_plain_module_is_read_by_its_signature(tmp_path: Path) -> None:
     class Scale(tf.Module):
         def __init__(self) -> None:

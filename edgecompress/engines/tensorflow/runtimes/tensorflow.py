@@ -73,7 +73,7 @@ def read(request: Request) -> Artifact:
     data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as scratch:
         folder, order = (path, []) if path.is_dir() else _exported(path, Path(scratch) / "exported", data)
-        frozen, inputs, outputs = _frozen(tf, folder, path)
+        frozen, inputs, outputs = _frozen(tf, folder, path, data)
     order += sorted(set(inputs) - set(order))
     graph = frozen.graph.as_graph_def()
     _fold(graph, inputs, request.options.get("constants", {}), str(path))
@@ -137,7 +137,18 @@ def _sized(net: Any, data: Sequence[TensorSpec]) -> dict[str, object]:
     import keras
     from keras.src.export.export_utils import get_input_signature
 
-    shapes = {tensor.name: list(tensor.shape) for tensor in net.inputs or ()}
+    sizes = _sizes({tensor.name: list(tensor.shape) for tensor in net.inputs or ()}, data)
+    if not sizes:
+        return {}
+
+    def fixed(spec: Any) -> object:
+        return keras.InputSpec(dtype=spec.dtype, shape=sizes.get(spec.name, spec.shape), name=spec.name)
+
+    return {"input_signature": keras.tree.map_structure(fixed, get_input_signature(net))}
+
+
+def _sizes(shapes: Mapping[str, list[int | None]], data: Sequence[TensorSpec]) -> dict[str, list[int | None]]:
+    """The shapes of inputs with the sizes of the data on open axes beside the batch; none where none is open."""
     given = {spec.name: spec.shape for spec in data}
     if len(given) == len(shapes) == 1:  # whatever it is called
         given = dict(zip(shapes, given.values(), strict=True))
@@ -146,13 +157,7 @@ def _sized(net: Any, data: Sequence[TensorSpec]) -> dict[str, object]:
         for name, shape in shapes.items()
         if len(given.get(name, ())) == len(shape) and (pairs := [*zip(shape, given[name], strict=True)])
     }
-    if all(sizes.get(name, shape) == shape for name, shape in shapes.items()):
-        return {}
-
-    def fixed(spec: Any) -> object:
-        return keras.InputSpec(dtype=spec.dtype, shape=sizes.get(spec.name, spec.shape), name=spec.name)
-
-    return {"input_signature": keras.tree.map_structure(fixed, get_input_signature(net))}
+    return sizes if any(sizes[name] != shapes[name] for name in sizes) else {}
 
 
 def _check_export(net: Any, folder: Path, file: Path) -> None:
@@ -204,13 +209,15 @@ def _reason(error: Exception) -> str:
     )
 
 
-def _frozen(tf: Any, folder: Path, path: Path) -> tuple[Any, dict[str, object], dict[str, object]]:
+def _frozen(
+    tf: Any, folder: Path, path: Path, data: Sequence[TensorSpec]
+) -> tuple[Any, dict[str, object], dict[str, object]]:
     """The graph with its weights inside, and {name: tensor} of its inputs and outputs."""
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     try:
         loaded = tf.saved_model.load(str(folder))
-        signature = _signature(loaded.signatures, path)
+        signature = _settled(tf, _signature(loaded.signatures, path), data)
         frozen = convert_variables_to_constants_v2(signature, lower_control_flow=False)
     except InputError:
         raise
@@ -232,6 +239,17 @@ def _signature(signatures: Mapping[str, object], path: Path) -> Any:
         return signatures[savedmodel.SIGNATURE if savedmodel.SIGNATURE in names else names[0]]
     have = f"it has {', '.join(names)}" if names else "it has none"
     raise InputError(f"{path}: no signature '{savedmodel.SIGNATURE}' ({have}); export it with one")
+
+
+def _settled(tf: Any, signature: Any, data: Sequence[TensorSpec]) -> Any:
+    """The signature with the sizes of the data on open axes beside the batch."""
+    specs = signature.structured_input_signature[1]
+    known = {name: spec.shape.as_list() for name, spec in specs.items() if spec.shape.rank is not None}
+    sizes = _sizes(known, data)
+    if not sizes:
+        return signature
+    fixed = {name: tf.TensorSpec(sizes.get(name, spec.shape), spec.dtype, name) for name, spec in specs.items()}
+    return tf.function(lambda **named: signature(**named)).get_concrete_function(**fixed)
 
 
 def _fold(graph: GraphDef, inputs: dict[str, Any], constants: Mapping[str, object], where: str) -> None:
