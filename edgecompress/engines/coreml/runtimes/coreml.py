@@ -30,6 +30,7 @@ SUFFIX = ""
 NATIVE = platform.system() == "Darwin"
 SIMULATED = "" if NATIVE else "the MIL interpreter"  # what runs it here in Core ML's place: its speed says nothing
 DTYPES = {"float16": "float16", "float32": "float32", "float64": "float32", "bfloat16": "float32"}  # others: int32
+FILLED = {"new_ones": 1, "new_zeros": 0}  # what coremltools knows of no tensor, or of none but floats: their number
 AGREE_DB = 40.0  # Core ML and the interpreter round at other places; a wrong operator is far below
 NO_ARENA = "Core ML tells nothing of its memory plan"
 NO_EMPTY = "an empty model would have to be written by coremltools on the device"
@@ -126,6 +127,11 @@ def _folded(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
     import torch
 
     calls = [node for node in net.graph.nodes if node.op == "call_function"]
+    for node in calls:
+        if (kind := getattr(node.target, "_opname", "")) in FILLED:  # it reads a tensor for its type alone
+            node.args, node.kwargs = (node.args[1], FILLED[kind]), {"dtype": node.meta["val"].dtype}
+            node.target = torch.ops.aten.full.default
+    net.recompile()
     if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):
         return net  # what is written into is no constant
     known: dict[torch.fx.Node, torch.Tensor] = {}
@@ -189,14 +195,18 @@ def _converted(
 
 
 def _teach() -> None:
-    """Shows coremltools how to convert what an LSTM's cell consists of."""
+    """Shows coremltools how to convert what an LSTM's cell consists of, and another name of a tensor."""
     from coremltools.converters.mil import Builder, register_torch_op
 
     def unsafe_chunk(context: Any, node: Any) -> None:
         tensor, count, axis = (context[name] for name in node.inputs)
         context.add(Builder.split(x=tensor, num_splits=count.val, axis=axis.val), node.name)
 
-    register_torch_op(unsafe_chunk, override=True)
+    def alias(context: Any, node: Any) -> None:
+        context.add(context[node.inputs[0]], node.name)
+
+    for function in (unsafe_chunk, alias):
+        register_torch_op(function, override=True)
 
 
 def tapped(request: Request) -> Artifact:

@@ -147,12 +147,12 @@ def _sized(net: Any, data: Sequence[TensorSpec]) -> dict[str, object]:
     return {"input_signature": keras.tree.map_structure(fixed, get_input_signature(net))}
 
 
-def _sizes(shapes: Mapping[str, list[int | None]], data: Sequence[TensorSpec]) -> dict[str, list[int | None]]:
+def _sizes(shapes: Mapping[str, list[int | None]], data: Sequence[TensorSpec]) -> dict[str, list[int | Dim | None]]:
     """The shapes of inputs with the sizes of the data on open axes beside the batch; none where none is open."""
     given = {spec.name: spec.shape for spec in data}
     if len(given) == len(shapes) == 1:  # whatever it is called
         given = dict(zip(shapes, given.values(), strict=True))
-    sizes = {
+    sizes: dict[str, list[int | Dim | None]] = {
         name: [own if own is not None or not axis else size for axis, (own, size) in enumerate(pairs)]
         for name, shape in shapes.items()
         if len(given.get(name, ())) == len(shape) and (pairs := [*zip(shape, given[name], strict=True)])
