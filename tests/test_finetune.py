@@ -24,10 +24,11 @@ from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.demo import net as demo
+from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.formats import torch_module
-from edgecompress.stages import trace
+from edgecompress.stages import golden, onnx_import, trace
 from edgecompress.techniques import finetune
-from edgecompress.techniques._training import checkpoint, data, log, losses, rates, setup
+from edgecompress.techniques._training import batch_norms, checkpoint, data, log, losses, rates, setup
 from edgecompress.techniques._training import loop as training
 from edgecompress.testing import zoo
 
@@ -122,6 +123,19 @@ def zoo_case(root: Path, name: str, labels: str = "classes", by: float = 0.3, ed
 @pytest.fixture(scope="module")
 def residual(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return zoo_case(tmp_path_factory.mktemp("residual"), "residual_cnn")
+
+
+def imported(case: Case) -> Case:
+    """The same net from an .onnx as an exporter writes it: batch norms are inside the convolutions."""
+    root = case.root / "imported"
+    given = {"samples": case.samples}
+    program = trace.run(Request({**given, "model": case.dense}, folder(root / "program"), {}))
+    file = ort.export(Request({"model": program}, folder(root / "onnx")))
+    answers = golden.run(
+        Request({**given, "model": file}, folder(root / "golden"), {"splits": ["test"], "metric": "none"})
+    )
+    net = onnx_import.run(Request({**given, "model": file, "golden": answers}, folder(root / "net")))
+    return dataclasses.replace(case, root=root, dense=net, model=net)
 
 
 @pytest.fixture(scope="module")
@@ -742,3 +756,38 @@ def test_an_epoch_takes_each_item_once_and_its_order_follows_from_the_seed() -> 
 def test_few_items_are_looked_at_from_all_over_a_sorted_split() -> None:
     assert data.spread(5, 1000).tolist() == [0, 1, 2, 3, 4]
     assert data.spread(10_001, 1000)[[0, 1, -1]].tolist() == [0, 10, 10_000]
+
+
+# --------------------------------------------------------------------------- an imported net
+
+
+def test_an_imported_net_trains_with_batch_norms_that_are_inside_again_in_the_end(residual: Case) -> None:
+    import torch
+
+    case = imported(residual)
+    net = torch_module.rebuild(case.model)
+    lessons = setup.training(case.request(), torch.device("cpu"), training.Training)
+    inputs, _ = lessons.items.take(np.arange(8))
+
+    def answered() -> Any:
+        with torch.no_grad():
+            return next(iter(torch_module.call(net.eval(), inputs).values())).numpy()
+
+    before, names = answered(), [*net.state_dict()]
+    with batch_norms.apart(net, lessons):
+        norms = [module for module in net.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+        np.testing.assert_allclose(answered(), before, rtol=1e-3, atol=1e-4)
+        for norm in norms:
+            norm.weight.data.mul_(1.1)
+            norm.running_mean.add_(0.01)
+        during = answered()
+    assert len(norms) == 6 and [*net.state_dict()] == names
+    assert not np.allclose(during, before, rtol=1e-2)
+    np.testing.assert_allclose(answered(), during, rtol=1e-3, atol=1e-4)
+
+
+def test_an_imported_net_learns_at_the_rate_of_a_net_with_batch_norms(digits: Case) -> None:
+    case = imported(digits)
+    case = dataclasses.replace(case, model=changed(case.dense, case.root / "model", 0.3))
+    trained = case.train(epochs=1, lr=None)
+    assert trained.facts["epochs"][-1]["select"] > 0.8

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from test_finetune import Case, digits, folder, samples, weights, zoo_case
+from test_finetune import Case, digits, folder, imported, samples, weights, zoo_case
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
@@ -194,6 +194,12 @@ def test_what_was_trained_runs_in_int8_in_onnx_runtime(residual: Case) -> None:
     types = [op["type"] for op in ort.open(made, 1, profile=True).ops(item, 2)["ops"]]
     assert "QLinearConv" in types
     assert not {"Conv", "Gemm", "MatMul"}.intersection(types)
+
+
+def test_an_imported_file_is_trained_for_int8(residual: Case) -> None:
+    case = imported(residual)
+    made = quantized(case, qat.apply(request(case)), 8)
+    assert sqnr_db(logits(case, case.dense), answers(case, made)) > 20
 
 
 # --------------------------------------------------------------------------- what stays, what is refused

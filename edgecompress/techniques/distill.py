@@ -12,7 +12,7 @@ from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_edits, torch_module
-from edgecompress.techniques._training import features, setup
+from edgecompress.techniques._training import batch_norms, features, setup
 from edgecompress.techniques._training.data import Augment
 from edgecompress.techniques._training.loop import Training, computing, zeros_kept
 from edgecompress.techniques._training.losses import Named
@@ -255,7 +255,11 @@ def _generation(
     _seed(request, part)
     student = _pupil(request, device)
     kept = [] if request.options.student else torch_edits.zeros(torch_module.edits(request.model))
-    with zeros_kept(student, kept) as settle, _with_layer_outputs(student, lessons):
+    with (
+        zeros_kept(student, kept) as settle,
+        batch_norms.apart(student, lessons),
+        _with_layer_outputs(student, lessons),
+    ):
         if request.options.scheme != "offline" and not request.options.student:
             _begin_anew(student)
             settle()

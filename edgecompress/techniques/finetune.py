@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_edits, torch_module
-from edgecompress.techniques._training import setup
+from edgecompress.techniques._training import batch_norms, setup
 from edgecompress.techniques._training.data import Augment
 from edgecompress.techniques._training.loop import Training, computing, zeros_kept
 from edgecompress.techniques._training.options import TrainingOptions
@@ -81,7 +81,8 @@ def apply(request: Request) -> Artifact:
     with computing(setup.cores(), device), zeros_kept(net, kept) as settle:
         _rewind(net, request)
         settle()
-        setup.train(net, training)
+        with batch_norms.apart(net, training):
+            setup.train(net, training)
     net = net.to("cpu").eval()
     return torch_module.save(net, request, [], setup.facts(training))
 
