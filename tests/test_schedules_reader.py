@@ -242,7 +242,7 @@ EVERY: dict[str, dict[str, dict[str, Any]]] = {
         "CosineAnnealingWarmRestarts": {"T_0": 10, "T_mult": 2, "eta_min": 0.0},
         "CyclicLR": {"base_lr": 0.1, "max_lr": [0.2, 0.3], "step_size_up": 4},
         "OneCycleLR": {"max_lr": 0.1, "total_steps": 10},
-        "ReduceLROnPlateau": {"mode": "max", "patience": 5, "min_lr": 0.001},
+        "ReduceLROnPlateau": {"mode": "max", "patience": 5, "min_lr": 0.001, "verbose": True},
     },
     "extensions": {
         name: {"thinning_func_str": "remove_filters", "arch": "resnet20_cifar", "dataset": "cifar10"}

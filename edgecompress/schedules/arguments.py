@@ -483,6 +483,7 @@ class Plateau:
     cooldown: int = 0
     min_lr: float | tuple[float, ...] = 0.0
     eps: float = 1e-8
+    verbose: bool = False  # of older versions of torch: nothing is printed
 
 
 # --------------------------------------------------------------------------- extensions, policies

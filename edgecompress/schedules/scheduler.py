@@ -1,0 +1,272 @@
+"""A schedule in a user's training loop: masks, regularization and learning rates, and their state in one file."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
+
+from edgecompress.core.errors import InputError, blamed
+from edgecompress.core.json import Json
+from edgecompress.schedules import arguments, pruners, reader
+from edgecompress.schedules.learning_rates import LearningRate
+from edgecompress.schedules.masks import Mask
+from edgecompress.schedules.rates import Moment
+from edgecompress.schedules.reader import Policy, Schedule
+from edgecompress.schedules.regularizers import Regularizer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+FILE = "schedule.safetensors"  # the masks; in its metadata all else, as JSON
+CARD = "numbers"
+
+
+class PruningNumbers(TypedDict):
+    """Of one pruning policy: whether it has begun, and what its rule remembers."""
+
+    begun: bool
+    rule: pruners.State
+
+
+class Numbers(TypedDict):
+    """All of a state but the masks. `flags`: of a mask, those of its three switches that are on."""
+
+    flags: dict[str, list[str]]
+    pruning: list[PruningNumbers]
+    learning_rates: dict[str, dict[str, Json]]
+
+
+class State(TypedDict):
+    """What `state_dict` gives: `masks_dict` by the model's names, None where nothing is masked."""
+
+    masks_dict: dict[str, Tensor | None]
+    numbers: Numbers
+
+
+class CompressionScheduler:
+    """Runs a schedule on a model and its optimizer.
+
+    for epoch in range(epochs):
+        scheduler.on_epoch_begin(epoch)
+        for step, (inputs, labels) in enumerate(loader):
+            scheduler.on_minibatch_begin(epoch, step, len(loader))
+            loss = scheduler.before_backward_pass(criterion(model(inputs), labels))
+            optimizer.zero_grad()
+            loss.backward()
+            scheduler.before_parameter_optimization()
+            optimizer.step()
+            scheduler.on_minibatch_end()
+        scheduler.on_epoch_end({"min": validation_loss, "max": top1})
+    """
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, schedule: str | Path | Schedule) -> None:
+        """`schedule`: a YAML file, or what `reader.read` makes of it; what is odd in it is warned of.
+
+        Raises InputError, one line with the file's line: for what the file says wrongly, what the model lacks, what
+        does not fit its weights, and what is not run yet.
+        """
+        self.schedule = schedule if isinstance(schedule, Schedule) else reader.read(schedule)
+        for warning in self.schedule.warnings:
+            warnings.warn(warning, stacklevel=2)
+        self.masks = {name: Mask(parameter) for name, parameter in model.named_parameters()}
+        of = {id(mask.parameter): mask for mask in self.masks.values()}
+        kinds: dict[str, list[Policy]] = {kind: [] for kind in reader.KINDS}
+        for policy in self.schedule.policies:
+            kinds[policy.kind].append(policy)
+        for policy in kinds["quantizer"]:
+            raise InputError(f"{policy.where}: {policy.instance.name}: {policy.instance.cls} is read, but not run yet")
+        for policy in kinds["extension"]:
+            what = f"{policy.where}: {policy.instance.name}: {policy.instance.cls} is not run yet"
+            warnings.warn(f"{what}; what is pruned stays in the model, as zeros", stacklevel=2)
+        self._pruning = [_Pruning(policy, model, of) for policy in kinds["pruner"]]
+        self._regularizing = [_Regularizing(policy, model, of) for policy in kinds["regularizer"]]
+        used = {policy.instance.name: policy.instance for policy in kinds["lr_scheduler"]}
+        self._rates = {name: LearningRate(instance, optimizer) for name, instance in used.items()}
+        self._setting = kinds["lr_scheduler"]
+        self._epoch, self._last = -1, False
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        """Chooses the masks of an epoch, counted from 0. Raises InputError where nothing of a weight would stay."""
+        self._epoch = epoch
+        for each in self._pruning:
+            if epoch in each.policy.epochs:
+                each.begin_epoch(epoch)
+
+    def on_minibatch_begin(self, epoch: int, step: int, steps: int) -> None:
+        """Masks the weights for the forward pass of a step, of as many as the epoch has."""
+        if epoch != self._epoch:
+            raise InputError(f"on_minibatch_begin: call on_epoch_begin({epoch}) before the first step of the epoch")
+        self._last = step == steps - 1
+        for each in self._pruning:
+            if epoch in each.policy.epochs:
+                each.begin_step(epoch, step, steps)
+
+    def before_backward_pass(self, loss: Tensor) -> Tensor:
+        """The loss with what the regularizers add."""
+        for each in self._regularizing:
+            if self._epoch in each.policy.epochs:
+                loss = loss + each.regularizer.loss().to(loss.device)
+        return loss
+
+    def before_parameter_optimization(self) -> None:
+        """The weights as the optimizer is to change them."""
+        for each in self._pruning:
+            if self._epoch in each.policy.epochs:
+                for mask in each.masks.values():
+                    mask.revert()
+
+    def on_minibatch_end(self) -> None:
+        """After the step: what is masked for good is zero again, in epochs without any policy too."""
+        for mask in self.masks.values():
+            if not mask.forward_only:
+                mask.hold()
+        for regularizing in self._regularizing:
+            if self._epoch in regularizing.policy.epochs:
+                regularizing.end_step(self._epoch, self._last)
+        for pruning in self._pruning:
+            if self._epoch in pruning.policy.epochs and pruning.arguments.discard_masks_at_minibatch_end:
+                for mask in pruning.masks.values():
+                    mask.values = None
+
+    def on_epoch_end(self, metrics: Mapping[str, float] | None = None) -> None:
+        """Keeps masks for good, and sets the next epoch's learning rates; a plateau needs the metric "min" or "max"."""
+        for each in self._pruning:
+            if self._epoch in each.policy.epochs:
+                each.end_epoch(self._epoch)
+        for policy in self._setting:
+            if self._epoch in policy.epochs:
+                self._rates[policy.instance.name].step(self._epoch + 1, metrics or {})
+
+    # ----------------------------------------------------------------------- state
+
+    def state_dict(self) -> State:
+        """Where it stands between two epochs; the model's and the optimizer's states are yours to keep."""
+        numbers: Numbers = {
+            "flags": {name: mask.flags for name, mask in self.masks.items() if mask.flags},
+            "pruning": [{"begun": each.begun, "rule": each.pruner.rule.state} for each in self._pruning],
+            "learning_rates": {name: rate.state() for name, rate in self._rates.items()},
+        }
+        return {"masks_dict": {name: mask.values for name, mask in self.masks.items()}, "numbers": numbers}
+
+    def load_state_dict(self, state: State) -> None:
+        """The inverse. Raises InputError for the state of another model or schedule, before anything is changed."""
+        masks, numbers = state["masks_dict"], state["numbers"]
+        for name, values in masks.items():
+            own = self.masks[name].parameter.shape if name in self.masks else None
+            if own is None or (values is not None and values.shape != own):
+                raise InputError(
+                    f"the state has a mask of '{name}' that does not fit the model; load that model's state"
+                )
+        if len(numbers["pruning"]) != len(self._pruning) or numbers["learning_rates"].keys() != self._rates.keys():
+            raise InputError(f"the state is not of the schedule {self.schedule.path}; load the schedule that it is of")
+        for name, mask in self.masks.items():
+            values = masks.get(name)
+            mask.values = None if values is None else values.to(mask.parameter)
+            mask.switch(numbers["flags"].get(name, []))
+        for each, kept in zip(self._pruning, numbers["pruning"], strict=True):
+            each.begun = kept["begun"]
+            each.pruner.rule.state.clear()
+            each.pruner.rule.state.update(kept["rule"])
+        for name, rate in self._rates.items():
+            rate.restore(numbers["learning_rates"][name])
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the state into a folder, which it makes: one file, whole or not there."""
+        from safetensors.torch import save_file
+
+        state, place = self.state_dict(), Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        masked = {
+            n: values.detach().cpu().contiguous() for n, values in state["masks_dict"].items() if values is not None
+        }
+        part = place / f"{FILE}.{os.getpid()}.part"
+        save_file(masked, part, {CARD: json.dumps(state["numbers"])})
+        part.replace(place / FILE)
+
+    def load(self, folder: str | Path) -> None:
+        """Goes on from what `save` wrote. Raises InputError for what cannot be read, or is of another model."""
+        from safetensors import SafetensorError, safe_open
+
+        file = Path(folder) / FILE
+        try:
+            with safe_open(file, "pt") as stored:
+                numbers = json.loads((stored.metadata() or {})[CARD])
+                masks = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            self.load_state_dict({"masks_dict": masks, "numbers": numbers})
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise blamed(error)(f"{file}: cannot be read as the state of a schedule: {error}") from error
+
+
+class _Pruning:
+    """A pruning policy: when it chooses masks, and what becomes of them."""
+
+    def __init__(self, policy: Policy, model: nn.Module, masks: Mapping[int, Mask]) -> None:
+        assert isinstance(policy.arguments, arguments.PruningPolicy)
+        self.policy = policy
+        self.arguments = policy.arguments
+        self.pruner = pruners.build(policy, model)
+        self.masks = {name: masks[id(parameter)] for name, parameter in self.pruner.parameters.items()}
+        self.begun = False
+
+    def begin_epoch(self, epoch: int) -> None:
+        first, self.begun = not self.begun, True
+        for mask in self.masks.values() if first else ():
+            mask.forward_only = self.arguments.mask_on_forward_only
+            mask.double_copies = self.arguments.use_double_copies
+            if self.arguments.mask_gradients:
+                mask.mask_gradients()
+        if not (first and self.arguments.skip_first_minibatch):
+            self._choose(epoch)
+
+    def begin_step(self, epoch: int, step: int, steps: int) -> None:
+        number, every = epoch * steps + step, self.arguments.mini_batch_pruning_frequency
+        again = step > 0 and every > 0 and number % every == 0
+        if again or (self.arguments.skip_first_minibatch and number == 1):
+            self._choose(epoch)
+        for mask in self.masks.values():
+            mask.apply()
+
+    def end_epoch(self, epoch: int) -> None:
+        if epoch != self.policy.ending - 1:
+            return
+        for mask in self.masks.values():
+            if self.arguments.keep_mask:
+                mask.forward_only = mask.double_copies = False
+                mask.hold()
+            mask.release_gradients()
+
+    def _choose(self, epoch: int) -> None:
+        policy = self.policy
+        now = Moment(epoch, policy.starting, policy.ending, policy.frequency)
+        for name, mask in self.masks.items():
+            try:
+                chosen = self.pruner.rule.mask(name, mask.parameter, mask.values, now)
+            except ValueError as error:
+                what = f"{policy.instance.where}: {policy.instance.name} at epoch {epoch}"
+                raise InputError(f"{what}: {name}: {error}") from error
+            mask.values = mask.values if chosen is None else chosen
+
+
+class _Regularizing:
+    """A regularization policy: its loss, and the threshold after each step, if there is one."""
+
+    def __init__(self, policy: Policy, model: nn.Module, masks: Mapping[int, Mask]) -> None:
+        assert isinstance(policy.arguments, arguments.RegularizationPolicy)
+        self.policy = policy
+        self.keeps = policy.arguments.keep_mask
+        self.regularizer = Regularizer(policy.instance, model)
+        self.masks = {name: masks[id(parameter)] for name, parameter in self.regularizer.parameters.items()}
+
+    def end_step(self, epoch: int, last: bool) -> None:
+        """Sets to zero what is at most the strength; after the last step of all it stays so."""
+        for name, mask in self.masks.items() if self.regularizer.criterion else ():
+            above = self.regularizer.above(name)
+            if last and self.keeps and epoch == self.policy.ending - 1:
+                mask.narrow(above)
+            else:
+                mask.parameter.data.mul_(above)
