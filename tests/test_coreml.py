@@ -334,6 +334,15 @@ def test_types_that_core_ml_has_not_become_those_it_has(tmp_path: Path) -> None:
     assert (road.golden["best"] == answers["best"]).all() and (road.golden["parts.1"] == answers["parts.1"]).all()
 
 
+def test_a_word_of_mil_is_no_name_of_an_input() -> None:
+    """coremltools makes "state_workaround" of it, which nobody asks for; its own list is the one here."""
+    from coremltools.converters.mil.mil.passes.defs.preprocess import NameSanitizer
+
+    assert mlpackage.names(["state", "x"], ["bool"]) == {"inputs": ["state_", "x"], "outputs": ["bool_"]}
+    assert all(NameSanitizer().sanitize_name(word) == f"{word}_workaround" for word in mlpackage.RESERVED)
+    assert NameSanitizer().sanitize_name("state_") == "state_"
+
+
 def test_names_become_legal_and_stay_apart() -> None:
     assert mlpackage.names(["h", "a.b", "a_b", "0"], ["h", "out.0"]) == {
         "inputs": ["h", "a_b", "a_b_", "_0"],
