@@ -194,6 +194,33 @@ def test_the_threshold_leaves_the_mask_of_a_pruner_as_it_is(tmp_path: Path) -> N
     assert run.zeros() == 30
 
 
+def test_filters_may_be_ranked_as_the_batch_norm_that_follows_makes_them(tmp_path: Path) -> None:
+    ranked = {
+        "class": "L1RankedStructureParameterPruner",
+        "group_type": "Filters",
+        "desired_sparsity": 0.5,
+        "weights": ["0.weight", "2.weight"],
+    }
+    net = nn.Sequential(nn.Conv2d(1, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1))
+    net[0].weight.data.copy_(torch.tensor([1.0, 2, 3, 4]).reshape(4, 1, 1, 1))
+    net[1].weight.data.copy_(torch.tensor([-8.0, 1, 1, 1]))  # folded: 8, 2, 6, 4
+    net[1].running_var.copy_(torch.tensor([1.0, 1, 0.25, 1]))
+    net[2].weight.data.copy_(torch.tensor([4.0, 3, 2, 1]).reshape(4, 1, 1, 1).expand(4, 4, 1, 1))
+    schedule = written(tmp_path, [("pruner", ranked, {"fold_batchnorm": True}, (0, 2, 1))])
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scheduler = CompressionScheduler(net, optimizer, schedule)
+    scheduler.on_epoch_begin(0)
+    masks = scheduler.state_dict()["masks_dict"]
+    assert [masks[name][:, 0, 0, 0].tolist() for name in ("0.weight", "2.weight")] == [[1, 0, 1, 0], [1, 1, 0, 0]]
+
+    class Branches(nn.Sequential):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x if x.sum() > 0 else -x)
+
+    with pytest.raises(InputError, match=r"s.yaml: line \d+: fold_batchnorm: the model cannot be traced: TraceError: "):
+        CompressionScheduler(Branches(*net), optimizer, schedule)
+
+
 # --------------------------------------------------------------------------- learning rates
 
 RATES: list[tuple[dict[str, Any], list[float]]] = [  # of 1.0, in the epochs 0 to 5; epoch 2 is the first
@@ -307,8 +334,6 @@ def test_what_is_not_run_yet_says_so(tmp_path: Path) -> None:
         UserWarning, match=r"line \d+: i0: FilterRemover is not run yet; what is pruned stays in the model"
     ):
         Run(written(tmp_path, [("extension", thinning, {}, (0, 2, 1))]))
-    with pytest.raises(InputError, match=r"i0: fold_batchnorm is not supported yet; remove it"):
-        Run(written(tmp_path, [("pruner", level(0.5), {"fold_batchnorm": True}, (0, 2, 1))]))
 
 
 def test_what_is_odd_in_a_schedule_is_warned_of(tmp_path: Path) -> None:

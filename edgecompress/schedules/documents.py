@@ -15,7 +15,7 @@ from edgecompress.core.errors import ConfigError, MissingDependency, blamed
 if TYPE_CHECKING:
     import yaml
 
-LARGEST = 1 << 18  # bytes of a file: it is parsed in pure Python
+LARGEST = 1 << 17  # bytes of a file: it is parsed in pure Python
 DEEPEST = 32  # levels of tables and lists
 MOST = 20_000  # values, those that an alias repeats counted again
 NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")  # a number in YAML 1.2, a text in 1.1

@@ -26,7 +26,7 @@ class Rule(Protocol):
 
     state: State
 
-    def mask(self, name: str, weight: nn.Parameter, before: Tensor | None, now: Moment) -> Tensor | None:
+    def mask(self, name: str, weight: Tensor, before: Tensor | None, now: Moment) -> Tensor | None:
         """What to multiply the weight by, of its shape; None: as before. Raises ValueError where nothing would stay."""
 
 
@@ -41,8 +41,6 @@ class Pruner:
 def build(policy: Policy, model: nn.Module) -> Pruner:
     """The pruner of a policy; raises InputError for what the model lacks, what does not fit and what is not run yet."""
     instance = policy.instance
-    if getattr(policy.arguments, "fold_batchnorm", False):
-        raise InputError(f"{policy.where}: {instance.name}: fold_batchnorm is not supported yet; remove it")
     if isinstance(instance.arguments, arguments.FeatureMaps):
         raise InputError(f"{instance.where}: {instance.name}: {instance.cls} is read, but not run yet")
     given = instance.arguments
@@ -91,7 +89,7 @@ class Elements:
         self.called = called
         self.state: State = {}  # by parameter: the standard deviation, as it was at first
 
-    def mask(self, name: str, weight: nn.Parameter, before: Tensor | None, now: Moment) -> Tensor | None:
+    def mask(self, name: str, weight: Tensor, before: Tensor | None, now: Moment) -> Tensor | None:
         """See `Rule`."""
         threshold = self._threshold(name, weight, now)
         return None if threshold is None else (weight.detach().abs() > threshold).to(weight.dtype)
@@ -139,7 +137,7 @@ class Splicing:
         self.called = called
         self.state: State = {}  # by parameter: the mean and the standard deviation
 
-    def mask(self, name: str, weight: nn.Parameter, before: Tensor | None, now: Moment) -> Tensor | None:
+    def mask(self, name: str, weight: Tensor, before: Tensor | None, now: Moment) -> Tensor | None:
         """See `Rule`."""
         import torch
 
@@ -171,7 +169,7 @@ class Structures:
         for name, weight in chosen.items():
             groups.of(given.reg_regims[called[name]][1], weight.shape)
 
-    def mask(self, name: str, weight: nn.Parameter, before: Tensor | None, now: Moment) -> Tensor | None:
+    def mask(self, name: str, weight: Tensor, before: Tensor | None, now: Moment) -> Tensor | None:
         """See `Rule`."""
         threshold, structure = self.given.reg_regims[self.called[name]]
         return groups.above(weight, structure, threshold, self.given.threshold_criteria)
@@ -198,7 +196,7 @@ class Ranked:
             if given.group_dependency and count != counts[self.leader]:
                 raise ValueError(f"'{name}' has {count} structures, its leader '{self.leader}' {counts[self.leader]}")
 
-    def mask(self, name: str, weight: nn.Parameter, before: Tensor | None, now: Moment) -> Tensor | None:
+    def mask(self, name: str, weight: Tensor, before: Tensor | None, now: Moment) -> Tensor | None:
         """See `Rule`."""
         share = self._share(now)
         stays = self._led(share, now) if self.given.group_dependency else self._stays(name, weight, share, now)
@@ -232,7 +230,7 @@ class Ranked:
         assert isinstance(self.given, arguments.Steady)
         return self.given.desired_sparsity
 
-    def _stays(self, name: str, weight: nn.Parameter, share: float, now: Moment) -> Tensor | None:
+    def _stays(self, name: str, weight: Tensor, share: float, now: Moment) -> Tensor | None:
         """1 for each structure that stays, else 0 [structures]; None: as it was."""
         import torch
 
@@ -261,7 +259,7 @@ class Ranked:
         gone = rounded(share * count) // size * size
         return gone if gone < count or share == 1 else gone - size
 
-    def _scores(self, name: str, weight: nn.Parameter, rows: Tensor, now: Moment) -> Tensor | None:
+    def _scores(self, name: str, weight: Tensor, rows: Tensor, now: Moment) -> Tensor | None:
         """What the structures are ranked by, the first to go lowest [structures]; None: there is nothing to rank by."""
         import torch
 
@@ -274,8 +272,9 @@ class Ranked:
         if self.ranking == "random":
             return torch.randperm(len(rows)).double()
         assert self.ranking == "gradient"
-        if weight.grad is not None:
-            return self._groups(weight).rows(weight.detach() * weight.grad).sum(1)
+        gradient = self.chosen[name].grad
+        if gradient is not None:
+            return self._groups(weight).rows(weight.detach() * gradient).sum(1)
         if now.epoch == now.starting:
             return None
         raise ValueError("no gradient as the epoch begins; call zero_grad() before backward(), not after step()")

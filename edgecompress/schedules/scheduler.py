@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import Json
-from edgecompress.schedules import arguments, pruners, reader
+from edgecompress.schedules import arguments, batch_norms, pruners, reader
 from edgecompress.schedules.learning_rates import LearningRate
 from edgecompress.schedules.masks import Mask
 from edgecompress.schedules.rates import Moment
@@ -211,6 +211,7 @@ class _Pruning:
         self.arguments = policy.arguments
         self.pruner = pruners.build(policy, model)
         self.masks = {name: masks[id(parameter)] for name, parameter in self.pruner.parameters.items()}
+        self.norms = batch_norms.following(model, policy.where) if self.arguments.fold_batchnorm else {}
         self.begun = False
 
     def begin_epoch(self, epoch: int) -> None:
@@ -244,8 +245,10 @@ class _Pruning:
         policy = self.policy
         now = Moment(epoch, policy.starting, policy.ending, policy.frequency)
         for name, mask in self.masks.items():
+            norm = self.norms.get(name)
+            weight = mask.parameter if norm is None else batch_norms.folded(mask.parameter, norm)
             try:
-                chosen = self.pruner.rule.mask(name, mask.parameter, mask.values, now)
+                chosen = self.pruner.rule.mask(name, weight, mask.values, now)
             except ValueError as error:
                 what = f"{policy.instance.where}: {policy.instance.name} at epoch {epoch}"
                 raise InputError(f"{what}: {name}: {error}") from error
