@@ -320,6 +320,74 @@ def tomls(folder: Path) -> Seeds:
     yield "source.toml", (ROOT / "edgecompress" / "demo" / "source.toml").read_bytes()
 
 
+def schedules(folder: Path) -> Seeds:
+    """Pruning and a rate, regularization and thinning, quantization."""
+    when = "starting_epoch: 0\n    ending_epoch: 30\n    frequency: 2"
+    ranked = "group_type: Blocks\n    kwargs: {block_shape: [1, 8, 1, 1]}\n    weights: module.conv.weight"
+    kept = "keep_mask: True\n        mini_batch_pruning_frequency: 16"
+    yield (
+        "pruners",
+        f"""\
+version: 1
+pruners:
+  blocks:
+    class: 'L1RankedStructureParameterPruner_AGP'
+    initial_sparsity : 0.05
+    final_sparsity: 7e-1
+    {ranked}
+  one: {{class: SensitivityPruner, sensitivities: {{'*': 0.5}}}} # of each
+lr_schedulers:
+  rate: {{class: MultiStepMultiGammaLR, milestones: [3, 5], gammas: [0.1, 2]}}
+policies:
+  - pruner:
+      instance_name: blocks
+      args:
+        {kept}
+    {when}
+  - pruner: {{instance_name: one}}
+    epochs: [31, 32]
+  - lr_scheduler: {{instance_name: rate}}
+    {when}
+""".encode(),
+    )
+    yield (
+        "regularizers",
+        f"""\
+regularizers:
+  lasso:
+    class: GroupLassoRegularizer
+    threshold_criteria: Mean_Abs
+    reg_regims:
+      &name features.module.0.weight: [0.0008, Channels]
+      fc.weight: &rows [0.01, Rows+Cols]
+      fc2.weight: *rows
+extensions:
+  thin: {{class: ChannelRemover, thinning_func_str: remove_channels, arch: resnet20_cifar, dataset: cifar10}}
+policies:
+  - regularizer: {{instance_name: lasso, args: {{keep_mask: no}}}}
+    {when}
+  - extension: {{instance_name: thin}}
+    epochs: [29]
+""".encode(),
+    )
+    yield (
+        "quantizers",
+        b"""\
+quantizers:
+  post:
+    class: PostTrainLinearQuantizer
+    bits_parameters: null
+    mode: {activations: ASYMMETRIC_UNSIGNED, weights: SYMMETRIC}
+    model_activation_stats: ../stats.yaml
+    overrides:
+      .*downsample\\.0.*: {bits_weights: 4, clip_acts: None}
+      fc:
+        input_overrides:
+          0: {from_output: True}
+""",
+    )
+
+
 MAKERS: dict[str, Callable[[Path], Seeds]] = {
     "onnx": onnx_files,
     "tflite": tflite_files,
@@ -328,6 +396,7 @@ MAKERS: dict[str, Callable[[Path], Seeds]] = {
     "arrays": arrays,
     "report": documents,
     "toml": tomls,
+    "schedule": schedules,
 }
 
 

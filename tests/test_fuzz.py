@@ -27,7 +27,16 @@ sys.path.append(str(ROOT))
 from fuzz import guard, run  # noqa: E402 - beside this folder
 
 HEAVY = ("mil", "onnx", "tflite")  # their libraries are no part of the fast set
-RUNS = {"archive": 1000, "arrays": 4000, "mil": 1000, "onnx": 4000, "report": 1200, "tflite": 3000, "toml": 1600}
+RUNS = {
+    "archive": 1000,
+    "arrays": 4000,
+    "mil": 1000,
+    "onnx": 4000,
+    "report": 1200,
+    "schedule": 800,
+    "tflite": 3000,
+    "toml": 1600,
+}
 KEPT = [
     pytest.param(file, id=f"{file.parent.name}/{file.name}", marks=[pytest.mark.slow] * (file.parent.name in HEAVY))
     for file in sorted((ROOT / "fuzz").glob("regressions/*/*"))
@@ -60,7 +69,10 @@ def test_the_corpora_are_small_and_every_target_has_one() -> None:
     assert max(file.stat().st_size for file in files) <= run.LONGEST
 
 
-CHANGED = [pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY)) for name in ("report", "toml", "mil", "onnx")]
+CHANGED = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name in HEAVY))
+    for name in ("report", "toml", "schedule", "mil", "onnx")
+]
 
 
 @pytest.mark.parametrize("name", CHANGED)
@@ -74,7 +86,7 @@ def test_a_change_of_structure_is_another_input(name: str) -> None:
 # --------------------------------------------------------------------------- what is searched for
 
 
-LONG = ("arrays", "mil", "report", "toml")  # with `make prove`: what goes on around them is the same
+LONG = ("arrays", "mil", "report", "schedule", "toml")  # with `make prove`: what goes on around them is the same
 
 
 @pytest.mark.slow

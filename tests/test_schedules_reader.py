@@ -97,6 +97,7 @@ MISTAKES = [
     ("version: 1", "version: !!python/object:os.x {}", "line 1: the tag 'tag:yaml.org,2002:python/object:os.x' is not"),
     ("version: 1", "version: 2001-99-99", "line 1: not valid YAML: "),
     ("version: 1", "? [1]\n: 1", "line 1: a key must be a text"),
+    ("version: 1", "k" * 501 + ": 1", "line 1: a key must be a text of at most 500"),
     ("version: 1", "&a version: *a\nx: [*a, *b]", "line 2: not valid YAML: found undefined alias 'b'"),
     ("version: 1", "version: " + "[" * 40 + "]" * 40, "line 1: nested more than 32 levels deep"),
     ("version: 1", "version: " + "[" * 9999, "nested more than 32 levels deep"),

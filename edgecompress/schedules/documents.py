@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 LARGEST = 1 << 17  # bytes of a file: it is parsed in pure Python
 DEEPEST = 32  # levels of tables and lists
 MOST = 20_000  # values, those that an alias repeats counted again
+LONGEST = 500  # characters of a key
+TOLD = 200  # characters of what an error repeats
 NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")  # a number in YAML 1.2, a text in 1.1
 TAG = "tag:yaml.org,2002:"
 
@@ -101,7 +103,7 @@ class _Reading:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = self.document.where(mark.line + 1) if mark else self.document.path
-            raise ConfigError(f"{where}: not valid YAML: {error.problem or error.context}") from error
+            raise ConfigError(f"{where}: not valid YAML: {str(error.problem or error.context)[:TOLD]}") from error
         except yaml.YAMLError as error:  # a character that YAML does not allow
             raise ConfigError(f"{self.document.path}: not valid YAML: {str(error).splitlines()[0]}") from error
         except RecursionError as error:
@@ -116,7 +118,7 @@ class _Reading:
             raise ConfigError(f"{self.document.where(line)}: {what}")
         own = {yaml.MappingNode: "map", yaml.SequenceNode: "seq"}.get(type(node))
         if own and node.tag != TAG + own:
-            raise ConfigError(f"{self.document.where(line)}: the tag {node.tag!r} is not allowed; remove it")
+            raise ConfigError(f"{self.document.where(line)}: the tag {node.tag[:TOLD]!r} is not allowed; remove it")
         if isinstance(node, yaml.MappingNode):
             return Item(self._table(node, depth), line)
         if isinstance(node, yaml.SequenceNode):
@@ -136,15 +138,17 @@ class _Reading:
         import yaml
 
         for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(f"{self.document.where(_line(key))}: a key must be a text")
+            if not isinstance(key, yaml.ScalarNode) or len(key.value) > LONGEST or not key.value.isprintable():
+                raise ConfigError(
+                    f"{self.document.where(_line(key))}: a key must be a text of at most {LONGEST} letters"
+                )
             yield str(key.value), self._item(value, _line(key), depth + 1)
 
     def _scalar(self, node: yaml.ScalarNode, line: int) -> object:
         try:
             return self.loader.construct_object(node)
         except (ValueError, OverflowError) as error:  # a date that there is not, a number of thousands of digits
-            raise ConfigError(f"{self.document.where(line)}: not valid YAML: {error}") from error
+            raise ConfigError(f"{self.document.where(line)}: not valid YAML: {str(error)[:TOLD]}") from error
 
 
 def _line(node: yaml.Node) -> int:

@@ -97,7 +97,7 @@ def _instance(document: Document, section: str, name: str, item: Item) -> Instan
             raise ConfigError(
                 f"{document.where(chosen.line)}: {path}: {chosen.value} takes functions, which YAML has not"
             )
-        hint = did_you_mean(str(chosen.value)[: config.SHOWN], classes)
+        hint = _hint(chosen.value, classes)
         raise ConfigError(f"{document.where(chosen.line)}: {path}: unknown class {_shown(chosen.value)}{hint}")
     what = f"{path} ({chosen.value})"
     return Instance(name, chosen.value, _built(document, classes[chosen.value], table, what, where), where)
@@ -166,7 +166,7 @@ def _named(
     if name is None:
         raise ConfigError(f"{document.where(line)}: policies: {kind}: key 'instance_name' is missing")
     if str(name.value) not in known:
-        hint = did_you_mean(str(name.value)[: config.SHOWN], known)
+        hint = _hint(name.value, known)
         where = document.where(name.line)
         raise ConfigError(f"{where}: policies: {KINDS[kind][0]} has no instance {_shown(name.value)}{hint}")
     return known[str(name.value)]
@@ -236,9 +236,7 @@ def _warn(document: Document, instances: Mapping[str, Mapping[str, Instance]], p
 def _known(document: Document, table: Mapping[str, Item], known: typing.Collection[str], what: str) -> None:
     for key, item in table.items():
         if key not in known:
-            raise ConfigError(
-                f"{document.where(item.line)}: {what} {_shown(key)}{did_you_mean(key[: config.SHOWN], known)}"
-            )
+            raise ConfigError(f"{document.where(item.line)}: {what} {_shown(key)}{_hint(key, known)}")
 
 
 def _table(document: Document, item: Item, what: str) -> dict[str, Item]:
@@ -255,6 +253,11 @@ def _list(document: Document, item: Item, what: str) -> list[Item]:
     if not isinstance(item.value, list):
         raise ConfigError(f"{document.where(item.line)}: {what} must be a list, not {_shown(item.plain())}")
     return item.value
+
+
+def _hint(value: object, known: typing.Collection[str]) -> str:
+    """`, did you mean 'x'?`, or what is known, as far as it fits a line."""
+    return did_you_mean(str(value)[: config.SHOWN], known)[: documents.LONGEST]
 
 
 def _shown(value: object) -> str:
