@@ -194,6 +194,26 @@ def test_the_threshold_leaves_the_mask_of_a_pruner_as_it_is(tmp_path: Path) -> N
     assert run.zeros() == 30
 
 
+def test_after_its_last_epoch_a_pruner_has_no_hook_in_the_model(tmp_path: Path) -> None:
+    apoz = {
+        "class": "ActivationAPoZRankedFilterPruner",
+        "group_type": "Filters",
+        "desired_sparsity": 0.5,
+        "weights": ["conv1.weight"],
+    }
+    net = stub({"conv1.weight": (4, 2, 3, 3)})
+    schedule = written(tmp_path, [("pruner", apoz, {}, (1, 4, 2))])
+    scheduler = CompressionScheduler(net, torch.optim.SGD(net.parameters(), lr=0.1), schedule)
+    hooks = []
+    for epoch in range(4):
+        scheduler.on_epoch_begin(epoch)
+        net.eval()
+        net.relu1(torch.randn(1, 4, 2, 2))
+        scheduler.on_epoch_end()
+        hooks.append(len(net.relu1._forward_hooks))
+    assert hooks == [1, 1, 1, 0] and int((scheduler.masks["conv1.weight"].values == 0).sum()) == 2 * 2 * 9
+
+
 def test_filters_may_be_ranked_as_the_batch_norm_that_follows_makes_them(tmp_path: Path) -> None:
     ranked = {
         "class": "L1RankedStructureParameterPruner",

@@ -35,7 +35,7 @@ policies:
     frequency: 1
   - lr_scheduler:
       instance_name: lr
-    epochs: [3, 5]
+    epochs: [5, 3]
 """
 
 
@@ -91,7 +91,7 @@ MISTAKES = [
     ("frequency: 1", "frequency: 0", "line 17: policies: pruner fc: frequency must be at least 1"),
     ("frequency: 1", "frequncy: 1", "line 17: policies: unknown key 'frequncy', did you mean 'frequency'?"),
     ("    frequency: 1\n", "", "line 11: policies: pruner fc: give either epochs, or all of starting_epoch"),
-    ("epochs: [3, 5]", "epochs: []", "line 20: policies: lr_scheduler lr: epochs: must be a list of epochs"),
+    ("epochs: [5, 3]", "epochs: []", "line 20: policies: lr_scheduler lr: epochs: must be a list of epochs"),
     ("version: 1", "a: [", "line 3: not valid YAML: "),
     ("version: 1", "version: !!python/name:os.system x", "line 1: not valid YAML: could not determine a constructor"),
     ("version: 1", "version: !!python/object:os.x {}", "line 1: the tag 'tag:yaml.org,2002:python/object:os.x' is not"),
@@ -135,7 +135,7 @@ def test_a_file_that_is_none_or_too_large_or_repeats_itself_is_refused(tmp_path:
 
 WARNED = [
     ("    weights: module", "    weights: a\n    weights: module", "line 8: 'weights' was given in line 7 already; th"),
-    ("epochs: [3, 5]", "starting_epoch: 1\n    ending_epoch: 2\n    frequency: 3",
+    ("epochs: [5, 3]", "starting_epoch: 1\n    ending_epoch: 2\n    frequency: 3",
      "line 18: policies: lr_scheduler lr: its frequency is larger than its epochs: it acts once, at 1"),
     ("frequency: 1", "frequency: 2", "line 11: policies: fc: keep_mask does nothing: epoch 19, the last, is not one o"),
     ("lr_schedulers:", "lr_schedulers:\n  other: {class: ExponentialLR, gamma: 0.9}", "line 9: lr_schedulers.other is"),

@@ -32,10 +32,11 @@ class Rule(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Pruner:
-    """A rule and the parameters that it prunes, by the model's names."""
+    """A rule, the parameters that it prunes, by the model's names, and the activations that it ranks them by."""
 
     rule: Rule
     parameters: Mapping[str, nn.Parameter]
+    activations: tuple[Activations, ...] = ()
 
 
 def build(policy: Policy, model: nn.Module) -> Pruner:
@@ -52,7 +53,8 @@ def build(policy: Policy, model: nn.Module) -> Pruner:
     chosen = {name: own[name] for name in called}
     try:
         if isinstance(given, arguments.Ranked):
-            return Pruner(Ranked(instance, model, chosen), chosen)
+            ranked = Ranked(instance, model, chosen)
+            return Pruner(ranked, chosen, tuple(ranked.activations.values()))
         if isinstance(given, arguments.Threshold):
             return Pruner(Structures(given, called, chosen), chosen)
         if isinstance(given, arguments.Splicing):

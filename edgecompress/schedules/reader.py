@@ -185,7 +185,8 @@ def _epochs(
         listed = typing.cast("tuple[int, ...]", config.convert(tuple[int, ...], item.plain(), at))
         if not listed or min(listed) < 0:
             raise ConfigError(f"{at}: must be a list of epochs, which count from 0")
-        return listed, min(listed), max(listed) + 1, 1
+        ordered = tuple(sorted(listed))
+        return ordered, ordered[0], ordered[-1] + 1, 1
     start, end, frequency = (
         typing.cast(int, config.convert(int, table[key].plain(), f"{document.where(table[key].line)}: {what}: {key}"))
         for key in RANGE

@@ -136,8 +136,7 @@ class CompressionScheduler:
     def on_epoch_end(self, metrics: Mapping[str, float] | None = None) -> None:
         """Keeps masks for good, and sets the next epoch's learning rates; a plateau needs the metric "min" or "max"."""
         for each in self._pruning:
-            if self._epoch in each.policy.epochs:
-                each.end_epoch(self._epoch)
+            each.end_epoch(self._epoch)
         for policy in self._setting:
             if self._epoch in policy.epochs:
                 self._rates[policy.instance.name].step(self._epoch + 1, metrics or {})
@@ -233,7 +232,10 @@ class _Pruning:
             mask.apply()
 
     def end_epoch(self, epoch: int) -> None:
-        if epoch != self.policy.ending - 1:
+        if epoch >= self.policy.epochs[-1]:
+            for activations in self.pruner.activations:
+                activations.release()
+        if epoch not in self.policy.epochs or epoch != self.policy.ending - 1:
             return
         for mask in self.masks.values():
             if self.arguments.keep_mask:

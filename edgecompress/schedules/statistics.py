@@ -33,7 +33,11 @@ class Activations:
             raise InputError(
                 f"{where}: the activations of '{layer}' are the outputs of '{self.name}', which the model lacks{hint}"
             )
-        modules[self.name].register_forward_hook(self._seen)
+        self._hook = modules[self.name].register_forward_hook(self._seen)
+
+    def release(self) -> None:
+        """Looks at no pass any more: what exports the model would run the hook."""
+        self._hook.remove()
 
     def _seen(self, module: nn.Module, inputs: object, output: Tensor) -> None:
         if module.training:
