@@ -19,6 +19,7 @@ from edgecompress.schedules.scheduler import FILE, CompressionScheduler
 torch = pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")
 nn = torch.nn
+pytestmark = pytest.mark.slow
 STEPS = 3  # of an epoch
 
 
@@ -413,7 +414,6 @@ def named(instance: Any) -> set[str]:
 
 
 @pytest.mark.shared
-@pytest.mark.slow
 def test_the_published_schedules_run_unmodified() -> None:
     ran = []
     for file in sorted((SHARED / "distiller_schedules").rglob("*.yaml")):
@@ -447,7 +447,6 @@ def test_the_published_schedules_run_unmodified() -> None:
 
 
 @pytest.mark.shared
-@pytest.mark.slow
 def test_a_published_schedule_leaves_as_many_weights_as_its_head_says() -> None:
     schedule = reader.read(SHARED / "distiller_schedules" / "agp-pruning" / "resnet20_filters.schedule_agp.yaml")
     net = stub({name: shape for name, shape in resnet20().items() if name.endswith("weight") and len(shape) > 1})

@@ -15,6 +15,7 @@ from edgecompress.schedules.rates import Moment, agp, baidu
 torch = pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")
 nn = torch.nn
+pytestmark = pytest.mark.slow
 
 # --------------------------------------------------------------------------- rates
 
