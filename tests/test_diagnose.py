@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from edgecompress.commands import diagnose
 from edgecompress.core.errors import InputError
-from edgecompress.core.model import Artifact, Outcome
+from edgecompress.core.model import Artifact, Outcome, Stage
 from edgecompress.core.package_files import PACKAGE
+from edgecompress.core.settings import Variant
 from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.diagnosis import DiagnosisSubject
 from edgecompress.pipeline.job import job
@@ -295,3 +296,24 @@ def test_a_file_that_nothing_reads_is_the_users_fault(tmp_path: Path, monkeypatc
     (tmp_path / "net.txt").touch()
     with pytest.raises(InputError, match=r"diagnose reads \.onnx"):
         diagnose.diagnose(None, diagnose.DiagnosisRequest(artifact=tmp_path / "net.txt"))
+
+
+@pytest.mark.parametrize(
+    ("compress", "technique", "says"),
+    [
+        (["int8"], "ptq_int8", "--set 'variant.v.skip=[\"mat[[]0]\"]'"),
+        (["equalize", "int8"], "ptq_int8", "--set 'variant.v.int8.skip=[\"mat[[]0]\"]'"),
+        (["int8"], "litert_int8", "--set 'variant.v.skip=[\"^mat\\\\[0\\\\]$\"]'"),
+        (["int8"], "pt2e_int8", "--set 'variant.v.skip=[\"mm\"]'"),
+    ],
+)
+def test_the_remedy_is_written_as_the_command_line_takes_it(compress: list[str], technique: str, says: str) -> None:
+    variant = Variant("v", compress=tuple({"use": use} for use in compress))
+    rows = [
+        {"name": "first", "operator": "mat[0]", "type": "matmul", "module": "net.first", "node": "mm"},
+        {"name": "second", "operator": "mat[1]", "type": "matmul", "module": "net.second", "node": "mm_1"},
+    ]
+    quantizer = Stage("v/q", f"techniques.{technique}:apply", {}, {})
+    facts = {"advice": "keep", "culprits": ["first"], "layers": rows}
+    assert diagnose._keep(variant, quantizer, facts) == says
+    assert diagnose._keep(variant, quantizer, {**facts, "advice": "train"}) == ""

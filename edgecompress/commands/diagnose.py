@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.plain_text import aligned
-from edgecompress.core.settings import SPLITS
+from edgecompress.core.settings import SPLITS, Variant
 from edgecompress.core.source import ResolvedSource
 from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.candidate_variant import Candidate
@@ -31,6 +32,8 @@ from edgecompress.stages.diagnose import advice
 
 NAME = "diagnosis"
 GIVEN = "artifact"  # the stage that an artifact from outside stands for
+Quantizer = tuple[Variant, Stage]  # a variant, and the stage that compresses it last
+KEPT = ("keep", "overflow")  # advice whose remedy is `skip`
 HEAD = ("", "layer", "operator", "held as", "own", "so far", "growth", "effect", "source", "artifact", "outlier", "cut")
 
 
@@ -96,16 +99,18 @@ def diagnose(
     keys = Keys(metric=metric, samples=samples, threads=threads, batch=batch, seed=seed, settings=settings)
     keys |= Keys(data=items) if items else Keys()
     keys |= Keys(target=target) if target else Keys()
-    job, walk, subject = (_of_file if request.artifact else _of_variant)(given, request, options, keys)
+    job, walk, subject, quantizer = (_of_file if request.artifact else _of_variant)(given, request, options, keys)
     stages = diagnosis.stages(job, NAME, subject, request.items, request.split)
     if not stages:
         raise InputError(f"diagnose: runtime {subject.runtime} does not return the outputs of its layers")
     walk.stages(stages)
+    found = _facts(walk, NAME)
     facts = {
         "source": job.source.value.title,
         "target": job.target.name,
         "variant": request.variant,
-        **_facts(walk, NAME),
+        **found,
+        "keep": _keep(*quantizer, found) if quantizer else "",
     }
     return Diagnosis(facts, _written(walk, facts, out) if out else None, walk.outcomes)
 
@@ -128,13 +133,24 @@ def _written(walk: PlanRun, facts: Mapping[str, Json], out: Path) -> Path:
     return out
 
 
+def _keep(variant: Variant, quantizer: Stage, facts: Mapping[str, Any]) -> str:
+    """The `--set` with which a deploy keeps the layers at fault in higher precision; "" where that is no remedy."""
+    kept = registry.technique(quantizer.call.split(":")[0].partition(".")[2]).kept
+    rows = [row for row in facts["layers"] if row["name"] in facts["culprits"] and row["operator"]]
+    if not kept or not rows or facts["advice"] not in KEPT:
+        return ""
+    step = f"{variant.compress[-1]['use']}." if len(variant.compress) > 1 else ""
+    names = json.dumps(kept(quantizer.options, rows)["skip"], ensure_ascii=False)
+    return f"--set {shlex.quote(f'variant.{variant.name}.{step}skip={names}')}"
+
+
 # --------------------------------------------------------------------------- a variant of a target
 
 
 def _of_variant(
     model: str | None, request: DiagnosisRequest, options: job_run.Options, keys: Keys
-) -> tuple[Job, PlanRun, DiagnosisSubject]:
-    """The walk up to the variant's artifact."""
+) -> tuple[Job, PlanRun, DiagnosisSubject, Quantizer | None]:
+    """The walk up to the variant's artifact, and the stage that compresses it last."""
     whole = job(model, **keys)
     compressed = [v.name for v in whole.target.value.variant if v.compress]
     if request.variant and request.variant not in (known := [v.name for v in whole.target.value.variant]):
@@ -150,7 +166,14 @@ def _of_variant(
     walk.stages([step for step in steps.stages if step.name in _needed(steps, candidate.verdict or candidate.artifact)])
     _facts(walk, candidate.artifact)
     refused = verification.refused(walk.outcomes[candidate.verdict]) if candidate.verdict else ""
-    return variant_job, walk, replace(subject(candidate, steps), refused=refused)
+    return variant_job, walk, replace(subject(candidate, steps), refused=refused), _quantizer(candidate, steps)
+
+
+def _quantizer(candidate: Candidate, steps: Plan) -> Quantizer | None:
+    stages, at = _by_name(steps), candidate.artifact
+    while at in stages and not stages[at].call.startswith("techniques."):
+        at = stages[at].inputs.get("model", "")
+    return (candidate.variant, stages[at]) if at in stages else None
 
 
 def subject(candidate: Candidate, steps: Plan) -> DiagnosisSubject:
@@ -198,7 +221,7 @@ def _kind(source: ResolvedSource) -> tuple[str, str]:
 
 def _of_file(
     model: str | None, request: DiagnosisRequest, options: job_run.Options, keys: Keys
-) -> tuple[Job, PlanRun, DiagnosisSubject]:
+) -> tuple[Job, PlanRun, DiagnosisSubject, Quantizer | None]:
     """The walk up to an artifact that is there already; its source is the one it was deployed from unless given."""
     assert request.artifact
     place = Path(request.artifact).resolve()
@@ -217,7 +240,7 @@ def _of_file(
         reading = [Stage(GIVEN, f"runtimes.{runtime}:read", {}, {"path": str(place)}, user_files=(str(place),))]
     walk.stages([*front, *reading])
     kind, reader = _kind(file_job.resolved)
-    return file_job, walk, DiagnosisSubject(runtime, GIVEN, "source", kind, "", reader)
+    return file_job, walk, DiagnosisSubject(runtime, GIVEN, "source", kind, "", reader), None
 
 
 def _reader(file: Path) -> str:
@@ -237,7 +260,8 @@ def text(diagnosis: Diagnosis, brief: bool = False) -> str:
     facts = diagnosis.facts
     if brief:
         return " ".join(str(facts["says"]).split())
-    parts = ["\n".join(_lines(facts)), str(facts["says"])]
+    next_step = [f"next: the same deploy with {facts['keep']}"] if facts.get("keep") else []
+    parts = ["\n".join(_lines(facts)), "\n".join([str(facts["says"]), *next_step])]
     return "\n\n".join([*parts, *([f"written: {diagnosis.out}"] if diagnosis.out else [])])
 
 
