@@ -24,7 +24,7 @@ from edgecompress.cli import progress as progress_module
 from edgecompress.cli.progress import Progress
 from edgecompress.commands import deploy, init
 from edgecompress.commands.job_run import Options
-from edgecompress.core import catalog, config, settings
+from edgecompress.core import catalog, config, environments, settings
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.pipeline.runner import Event
 
@@ -485,3 +485,13 @@ def test_energy_that_a_sensor_measured_ships(asked: list[str], folder: Path, mon
     report = json.loads((folder / "out" / "report.json").read_text())
     energy = report["variants"][0]["numbers"]["energy_gross"]
     assert (energy["status"], energy["scope"]) == ("measured", "package") and energy["value"] > 0
+
+
+def test_what_comes_next_begins_with_the_install_of_a_packager_that_lacks_something(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result: Any = SimpleNamespace(read_report=lambda: {"target": {"package": "android"}})
+    monkeypatch.setattr(environments, "missing", lambda module: ["jinja2>=3.1"])
+    assert console._packaging(result) == "pip install 'edgecompress[package]'; "
+    monkeypatch.setattr(environments, "missing", lambda module: [])
+    assert console._packaging(result) == ""

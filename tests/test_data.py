@@ -67,7 +67,7 @@ def numbered(count: int) -> Iterator[tuple[np.ndarray, int]]:
 def test_a_factory_with_every_split_keeps_its_order(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
     found = run(tmp_path, factory(lambda split: numbered(3 + SPLITS.index(split))))
     assert found.facts["splits"] == {"calibrate": 3, "select": 4, "test": 5}
-    assert not found.facts["split_by_seed"]
+    assert found.facts["cut"] == []
     assert read(found, "test")[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert read(found, "test", "labels").tolist() == [0, 1, 2, 3, 4]
     assert found.inputs == (TensorSpec("input", (Dim("batch", 1, 5), 3), "float32"),)
@@ -97,7 +97,7 @@ def test_an_endless_factory_is_read_as_far_as_needed(tmp_path: Path, factory: Ca
 def test_a_split_that_is_none_is_cut_from_another(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
     found = run(tmp_path, factory(lambda split: None if split == "select" else numbered(40)))
     assert found.facts["splits"] == {"calibrate": 20, "select": 20, "test": 40}
-    assert found.facts["split_by_seed"]
+    assert found.facts["cut"] == [["calibrate", "calibrate", "select"]]
     assert not set(read(found, "calibrate")[:, 0]) & set(read(found, "select")[:, 0])
 
 

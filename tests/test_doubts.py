@@ -95,8 +95,22 @@ def test_a_net_in_training_mode_is_told_from_one_that_is_quantized_as_it_runs(
 
 def test_missing_labels_are_told_unless_nothing_asks_for_them(tmp_path: Path) -> None:
     (tmp_path / "test").mkdir()
-    given, drawn = Artifact(tmp_path, "samples"), Artifact(tmp_path, "samples", facts={"random": True})
-    assert [len(doubts.of_labels(*asked)) for asked in ((given, "top1"), (given, "none"), (drawn, "top1"))] == [1, 0, 0]
+    x, label = TensorSpec("x", (Dim("batch"), 4)), TensorSpec("label", (Dim("batch"),))
+    model = Artifact(tmp_path, "null", (x,))
+    given, drawn = (Artifact(tmp_path, "samples", (x,), facts={"random": random}) for random in (False, True))
+    asked = ((given, "top1"), (given, "none"), (drawn, "top1"))
+    assert [len(doubts.of_labels(samples, metric, model)) for samples, metric in asked] == [1, 0, 0]
+    (says,) = doubts.of_labels(Artifact(tmp_path, "samples", (x, label)), "mse", model)
+    assert says.endswith("; if its 'label' are the labels, call that labels; else give labels, or --metric none")
+
+
+@pytest.mark.parametrize("metric", ["mse", "mae"])
+def test_a_regression_no_better_than_one_answer_for_all_is_told(metric: str) -> None:
+    labels = np.array([[-1.0], [0.5], [-0.5], [1.0], [2.0], [-2.0]])
+    constant = float(np.square(labels).mean() if metric == "mse" else np.abs(labels).mean())
+    assert doubts.of_errors(metric, 0.9 * constant, labels) == doubts.of_errors("psnr", 40.0, labels) == []
+    (says,) = doubts.of_errors(metric, 1.1 * constant, labels)
+    assert f"is no better than that of the labels' {'mean' if metric == 'mse' else 'median'} ({constant:.4g})" in says
 
 
 @pytest.mark.slow

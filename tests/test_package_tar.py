@@ -26,7 +26,7 @@ import pytest
 
 from edgecompress.commands import package
 from edgecompress.core import config
-from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.package_contents import PackageCheck, digest
 from edgecompress.packaging import archive, golden, model_card
 from edgecompress.packaging.board_runner import bundled, inputs
@@ -139,6 +139,18 @@ def test_offline_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(_tar_wheels.OFFLINE, "1")
     with pytest.raises(InputError, match=r"numpy==.*wheels=false"):
         packed(tmp_path, package_inputs.null(tmp_path / "dist"), wheels=True)
+
+
+def test_where_no_index_answers_it_is_said_what_is_fetched_and_how_to_do_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    with pytest.raises(StageFailed, match=r"no wheel of numpy==.*check the network.*wheels=false"):
+        packed(tmp_path, package_inputs.null(tmp_path / "dist"), wheels=True)
+    assert "fetching the wheel of numpy==" in (said := capsys.readouterr().err) and "--set wheels=false" in said
 
 
 def test_a_board_needs_the_glibc_of_its_most_demanding_wheel() -> None:

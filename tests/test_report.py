@@ -365,7 +365,16 @@ def test_a_crashed_session_is_told_and_not_counted(deploy: Request, tmp_path: Pa
     ("fact", "level", "words"),
     [
         ({"random": True}, "warning", "The data is random"),
-        ({"split_by_seed": True}, "note", "split by seed"),
+        (
+            {"cut": [["data", "calibrate", "select", "test"]]},
+            "note",
+            "split by seed into calibrate, select and test",
+        ),
+        (
+            {"cut": [["calibrate", "calibrate", "select"]]},
+            "note",
+            "split by seed into calibrate and select.",
+        ),
         ({"repeated": {"within": 7, "elsewhere": 0}}, "warning", "7 of the 500 test items are copies of others"),
         ({"repeated": {"within": 0, "elsewhere": 9}}, "warning", "9 of the 500 test items also calibrated or chose"),
     ],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.job_run import Result
+from edgecompress.core import environments, registry
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Outcome, Stage, Substitute
@@ -211,9 +212,15 @@ def _places(result: Result) -> Iterable[str]:
         files = [file for file in (result.out / "artifact").rglob("*") if file.is_file() and file.name != CARD]
         largest = max(files, key=lambda file: file.stat().st_size, default=result.out).relative_to(result.out)
         yield f"   {folder}/  report.html  deploy.json  {largest}"
-        yield f"   next: edgecompress package {shlex.quote(folder)}"
+        yield f"   next: {_packaging(result)}edgecompress package {shlex.quote(folder)}"
     elif result.report:
         yield f"   report: {_short(result.report / 'report.html')}"
+
+
+def _packaging(result: Result) -> str:
+    """What installs the packager of the target, where that is missing."""
+    packager = registry.load("packagers", str(result.read_report()["target"].get("package") or "tar"))
+    return f"{environments.install_command(packager)}; " if environments.missing(packager) else ""
 
 
 def _short(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from edgecompress.core import sequential_comparison
 from edgecompress.core.model import WARNINGS
@@ -103,10 +103,11 @@ def _warnings(report: Report) -> Iterator[str]:
     yield from _throttled(report)
     yield from compression_gains.warnings(report)
     for variant in report.variants:
-        yield from _warnings_of(variant, report.subject)
+        yield from _warnings_of(variant, report.subject, data.get(WARNINGS, ()))
 
 
-def _warnings_of(variant: Variant, subject: str) -> Iterator[str]:
+def _warnings_of(variant: Variant, subject: str, doubts: Sequence[str]) -> Iterator[str]:
+    """`doubts`: what was told of the source and its data already."""
     crashed = [s for s in variant.sessions if s.crashed]
     if crashed:
         yield f"{variant.name} crashed in {plural(len(crashed), 'session')}: {crashed[0].crashed}"
@@ -123,7 +124,7 @@ def _warnings_of(variant: Variant, subject: str) -> Iterator[str]:
         those = ", ".join(map(str, fallback[:8]))
         yield f"{plural(len(fallback), 'operator')} of {variant.name} left the accelerator: {those}"
     if variant.verify:
-        yield from _not_judged(variant.verify)
+        yield from _not_judged(variant.verify, doubts)
 
 
 def _throttled(report: Report) -> Iterator[str]:
@@ -137,11 +138,12 @@ def _throttled(report: Report) -> Iterator[str]:
                 yield f"Profiler {look.profiler} has no result for {name}: {outcome.why}."
 
 
-def _not_judged(verify: Verification) -> Iterator[str]:
+def _not_judged(verify: Verification, doubts: Sequence[str]) -> Iterator[str]:
     """Promises that nobody could hold; a limit that is for another kind of metric is none of them."""
     if verify and not verify.metric:
         why = verify.reasons.get("metric") or "there is no metric"
-        yield f"Accuracy was not measured: {why}; the outputs alone were held against the source's."
+        if not any(doubt.startswith(why) for doubt in doubts):
+            yield f"Accuracy was not measured: {why}; the outputs alone were held against the source's."
     for check in verify.checks or ():
         if check.ok is None and check.name not in (*NAMES, "name"):
             yield f"{check.says}."
@@ -157,8 +159,9 @@ def _repeated(data: Table) -> Iterator[str]:
 
 
 def _notes(report: Report) -> Iterator[str]:
-    if (report.data or {}).get("split_by_seed"):
-        yield "Not every split was given: data was split by seed into calibrate, select and test."
+    for origin, *splits in (report.data or {}).get("cut", ()):
+        of = "data" if origin == "data" else f"the set '{origin}'"
+        yield f"Not every split was given: {of} was split by seed into {', '.join(splits[:-1])} and {splits[-1]}."
     yield from training.notes(report)
     if (virtual := report.environment.get("virtual")) and not report.simulated:
         kind = f" ({virtual})" if virtual not in (True, "yes") else ""

@@ -77,7 +77,8 @@ def run(request: Request) -> Artifact:
             writers |= parts
             first = begins.get("test", first)
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
-    facts = {**_facts(source, feed, writers), "split_by_seed": any(s != (g,) for g, s in groups.items())}
+    divided = [[origin or "data", *splits] for origin, splits in groups.items() if splits != (origin,)]
+    facts = {**_facts(source, feed, writers), "cut": divided}
     inputs = _specs(writers, source.preprocess)
     return Artifact(
         request.out, "samples", inputs, facts={**facts, **_doubts(request.out, source.preprocess, inputs)}

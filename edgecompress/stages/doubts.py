@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FEW = 50  # items
 NARROWEST, WIDEST = 0.2, 100.0  # spans of values that are divided by a standard deviation of theirs
+NO_LABELS = "the data has no labels"
 MIXED = (
     "an item's answer depends on the other items of its batch: a BatchNorm is in training mode, or the net mixes its "
     "items; call eval() before the export"
@@ -61,11 +62,32 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def of_labels(samples: Artifact, metric: str) -> list[str]:
+def of_labels(samples: Artifact, metric: str, model: Artifact) -> list[str]:
     """Data without the labels that its metric needs."""
     if metric == "none" or samples.facts.get("random") or tensors.labels(samples, "test") is not None:
         return []
+    taken = set(tensors.check_inputs(model, samples).values())
+    left = [spec.name for spec in samples.inputs if spec.name not in taken]
+    give = f"if its '{left[0]}' are the labels, call that labels; else give labels" if left else "give labels"
     return [
-        f"the data has no labels, so {metric} is not measured: artifacts are compared with the source's answers alone; "
-        "give labels, or --metric none"
+        f"{NO_LABELS}, so {metric} is not measured: artifacts are compared with the source's answers alone; {give}, or "
+        "--metric none"
+    ]
+
+
+def of_errors(metric: str, value: float | None, labels: np.ndarray) -> list[str]:
+    """A regression that is no better than one answer for all items: the mean of the labels, of mae their median."""
+    import numpy as np
+
+    if metric not in ("mse", "mae") or value is None:
+        return []
+    if metric == "mse":
+        constant, word = float(np.square(labels - labels.mean(axis=0, dtype=np.float64)).mean()), "mean"
+    else:
+        constant, word = float(np.abs(labels - np.median(labels, axis=0)).mean()), "median"
+    if value < constant:
+        return []
+    return [
+        f"the source's {metric} of {value:.4g} is no better than that of the labels' {word} ({constant:.4g}): check "
+        "the labels, their scale, and [preprocess]"
     ]

@@ -66,7 +66,10 @@ def run(request: Request) -> Artifact:
 
 def _doubts(request: Request, own: MetricFacts | None, golden: Artifact) -> list[str]:
     metric, split = _judge(request), request.options["splits"][0]
-    found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"))
+    found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"), request.model)
+    labels = tensors.labels(request.inputs["samples"], split)
+    if own and labels is not None:
+        found += doubts.of_errors(own["name"], own["value"], labels)
     if metric and own:
         return found + doubts.of_answers(metric, own["value"], own["n"], golden.outputs)
     outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}

@@ -30,7 +30,7 @@ from edgecompress.device.agent.operators import OperatorsAnswer
 from edgecompress.device.agent.outputs import Outputs
 from edgecompress.device.request import AgentRequest
 from edgecompress.formats.precision import facts as precision_facts
-from edgecompress.stages import engine_defaults, reference_answers
+from edgecompress.stages import doubts, engine_defaults, reference_answers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -243,7 +243,7 @@ def _metric(
     metric = metrics.find(request.options["metric"], request.options.get("output", ""))
     labels = tensors.labels(request.inputs["samples"], _split(request))
     if metric is None or labels is None:
-        return None, "the source names no metric" if metric is None else "the data has no labels", {}
+        return None, "the source names no metric" if metric is None else doubts.NO_LABELS, {}
     before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
     for name, scores in (("before", before), ("after", after)):
         tensors.write_split(request.out, {name: scores})

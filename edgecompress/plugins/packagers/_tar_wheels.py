@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,8 @@ GLIBC = range(5, 40)  # 2.x: pip takes the tag of a wheel literally
 TAG = re.compile(r"manylinux_2_([0-9]+)_")
 OLD_TAGS = {"manylinux2014": 17, "manylinux2010": 12, "manylinux1": 5}
 VERSION = re.compile(r"[0-9][0-9A-Za-z.+]*")
-WAIT_S = 1800
+PATIENCE = ("--timeout", "10", "--retries", "1")  # of pip, where nobody answers: its own are minutes
+WAIT_S = 300  # for one wheel
 
 
 def pinned(card: Card, opens_with: Sequence[str], image: bool) -> list[str]:
@@ -77,15 +79,20 @@ def _pip(requirement: str, platform: str, python: str, into: Path) -> None:
     tags = [f"manylinux_2_{minor}_{MACHINES[platform]}" for minor in GLIBC]
     platforms = [word for tag in (*tags, f"manylinux2014_{MACHINES[platform]}") for word in ("--platform", tag)]
     how = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", python, *platforms]
-    quiet = ["-q", "--disable-pip-version-check", "--no-input"]
+    quiet = ["-q", "--disable-pip-version-check", "--no-input", *PATIENCE]
     words = child_process.python("pip", "download", *quiet, *how, "--dest", str(into), requirement)
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S)
-    if done.returncode or len(list(into.glob("*.whl"))) != 1:
+    wanted = f"{requirement} for {platform}, Python {python}"
+    print(f"edgecompress: fetching the wheel of {wanted}; --set wheels=false needs no network", file=sys.stderr)
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S)
         errors = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.startswith("ERROR")]
         why = errors[-1][:200] if errors else f"pip ended with code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        why = f"it took more than {WAIT_S} s"
+    if len(list(into.glob("*.whl"))) != 1:
         raise StageFailed(
-            f"packager 'tar': no wheel of {requirement} for {platform}, Python {python}: {why}; check the network, "
-            "choose another --set python=, or package with --set wheels=false"
+            f"packager 'tar': no wheel of {wanted}: {why}; check the network, choose another --set python=, or package "
+            "with --set wheels=false"
         )
 
 
