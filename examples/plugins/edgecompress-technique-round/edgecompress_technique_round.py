@@ -26,6 +26,11 @@ class Options:
             raise ValueError("digits must be at least 0")
 
 
+# Of a torch net (READS = ("module",), WRITES = "module", EXTRA = "torch") all of `apply` is, with
+# `from edgecompress.formats import torch_module` inside it, as libraries are imported when they are needed:
+#     net = torch_module.rebuild(request.model)  # a torch.nn.Module
+#     ...  # change its weights in place: for weight in net.parameters(): weight.data.mul_(...)
+#     return torch_module.save(net, request, [])
 def apply(request: Request) -> Artifact:
     """The net with its scale rounded to `options.digits` decimals."""
     net = json.loads(request.model.file(".null").read_text(encoding="utf-8"))
