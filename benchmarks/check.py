@@ -146,7 +146,7 @@ def cells(net: str, target: str, said: dict[str, Any], reported: Sequence[dict[s
         computes = row["artifact"]["precision"]["computes"] if row["artifact"].get("precision") else None
         if computes and check["precision"] in INT8:
             floats = any(word.startswith(("fp", "bf")) for word in computes)
-            yield Cell(net, target, name, "products in float", bool(check["floats"]), floats)
+            yield Cell(net, target, name, "products in float", any(e["multiplies"] for e in check["floats"]), floats)
 
 
 def plain(kind: str) -> str:

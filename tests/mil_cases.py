@@ -344,6 +344,7 @@ def conv_transpose(rng: Rng) -> Case:
         run = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[axes - 1]
         return run(t(x), t(weight), t(bias), strides, pad[::2], 0, groups, dilations)
 
+    given["output_shape"] = list(wanted(**given).shape)
     return "conv_transpose", given, wanted
 
 

@@ -57,6 +57,28 @@ def artifact_of(net: torch.nn.Module, inputs: tuple[torch.Tensor, ...], folder: 
     return Artifact(folder, "program", *ends).write()
 
 
+@pytest.mark.parametrize(
+    "net",
+    [
+        torch.nn.ConvTranspose2d(8, 4, 4, 2, 1),
+        torch.nn.ConvTranspose2d(8, 8, 3, 2, 1, output_padding=1, groups=8),
+        torch.nn.ConvTranspose2d(8, 4, 2, 2, 1, output_padding=1),
+        torch.nn.ConvTranspose1d(8, 4, 3, 2, 1, output_padding=1),
+    ],
+    ids=["of a generator", "depthwise", "cut on one side", "1-D"],
+)
+def test_a_padded_transposed_convolution_computes_what_torch_computes(net, tmp_path):
+    x = torch.randn(1, 8, 5, 5) if isinstance(net, torch.nn.ConvTranspose2d) else torch.randn(1, 8, 5)
+    expected = net.eval()(x).detach().numpy()
+    (tmp_path / "program").mkdir()
+    torch.export.save(torch.export.export(net, (x,)), tmp_path / "program" / "program.pt2")
+    specs = [TensorSpec("x", tuple(x.shape), "float32")], [TensorSpec("y", expected.shape, "float32")]
+    program = Artifact(tmp_path / "program", "program", *specs).write()
+    (tmp_path / "out").mkdir()
+    session = litert.open(litert.export(Request(inputs={"model": program}, out=tmp_path / "out")), 1)
+    np.testing.assert_allclose(session.run({"x": x.numpy()})["y"], expected, atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reader, Artifact, Artifact]:
     """The net, its program, and its file; names that sort otherwise than they stand."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from edgecompress.commands import job_run, objects
 from edgecompress.commands.object_data import Data
@@ -15,7 +15,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome
-from edgecompress.core.operations import Operation
+from edgecompress.core.operations import MULTIPLYING, Operation
 from edgecompress.core.plain_text import plural
 from edgecompress.pipeline import conversion, first_stages, plan
 from edgecompress.pipeline.job import Job, Name, job
@@ -30,6 +30,7 @@ class Exceptional(TypedDict):
     type: str
     count: int
     becomes: list[str]
+    multiplies: bool  # by weights, or activations by each other
 
 
 class CheckedVariant(TypedDict):
@@ -91,7 +92,7 @@ def check(
     """
     options = options or job_run.Options()
     given, items = objects.written(model, data, options, batch, settings)
-    names = target if isinstance(target, list | tuple) else [target]
+    names: list[Name] = [*target] if isinstance(target, list | tuple) else [cast("Name", target)]
     targets: dict[str, CheckedTarget] = {}
     title = ""
     for name in names:
@@ -164,11 +165,16 @@ def _listed(rows: Iterator[tuple[Operation, Sequence[str]]]) -> list[Exceptional
     """The operators by type, most first, each with what the engine calls its parts."""
     count: Counter[str] = Counter()
     becomes: dict[str, dict[str, None]] = {}
+    multiplying = set()
     for op, parts in rows:
         if parts:
             count[op.type] += 1
+            multiplying |= {op.type} if op.word in MULTIPLYING else set()
             becomes.setdefault(op.type, {}).update(dict.fromkeys(parts))
-    return [{"type": kind, "count": n, "becomes": list(becomes[kind])} for kind, n in count.most_common()]
+    return [
+        {"type": kind, "count": n, "becomes": list(becomes[kind]), "multiplies": kind in multiplying}
+        for kind, n in count.most_common()
+    ]
 
 
 # --------------------------------------------------------------------------- as text

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 UNSPLIT = ".whole"  # the folder of data that has no splits, until it is divided
 LABELS = "labels"  # labels.npy beside the inputs of a split, where there are labels
-NARROWED = ("int64", "int32")  # what a file may have instead of what the data has: TFLite knows no ids of 64 bits
+# Whole numbers that a file may have as int32: TFLite knows no ids of 64 bits, Core ML no pixels of 8
+AS_INT32 = ("int64", "uint8", "int8", "uint16", "int16", "bool")
 LONGEST_NAME = 200  # bytes
 MOST_NUMBERS = 1 << 27  # of an input or output, for one item
 CHANNELS = (1, 3)  # of a picture
@@ -217,11 +218,11 @@ def converting(dtype: str) -> str:
 
 def _fits(spec: TensorSpec, dtype: str) -> bool:
     """Whether `fitted` makes an input out of an array of another dtype."""
-    return (dtype, spec.dtype) == NARROWED or (spec.quantization is not None and dtype == "float32")
+    return (spec.dtype == "int32" and dtype in AS_INT32) or (spec.quantization is not None and dtype == "float32")
 
 
 def fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """An array converted to the input's type: 64-bit ids to 32 bits, real numbers quantized, where the file has those.
+    """An array converted to the input's type: whole numbers to 32 bits, real numbers quantized, if the file has those.
 
     Raises InputError where a number does not fit into 32 bits.
     """

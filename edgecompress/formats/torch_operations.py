@@ -55,7 +55,7 @@ NAMES = {
     "norm": "linalg_vector_norm frobenius_norm",
     "var": "var_mean std",
     "sub": "rsub",
-    "clip": "clamp clamp_min clamp_max",
+    "clip": "clamp_min clamp_max",
     "equal": "eq ne",
     "comparison": "gt ge lt le",
     "where": "masked_fill",
@@ -82,9 +82,13 @@ def operations(program: Artifact) -> list[Operation]:
     exported = torch_program.load(program.file(".pt2"))
     given = set(exported.graph_signature.user_inputs)
     known = {node.name for node in exported.graph.nodes if node.op == "placeholder" and node.name not in given}
+    constants = {**exported.state_dict, **exported.constants}
+    held = {spec.arg.name: spec.target for spec in exported.graph_signature.input_specs if spec.target}
     words: dict[str, str] = {}
     found = []
     for node in exported.graph.nodes:
+        if node.op == "placeholder" and node.name in held:
+            node.meta["constant"] = constants.get(held[node.name])
         if node.op != "call_function":
             continue
         if node.all_input_nodes and all(each.name in known for each in node.all_input_nodes):
@@ -158,12 +162,26 @@ def _pad(node: torch.fx.Node) -> str:
 
 
 def _pow(node: torch.fx.Node) -> str:
-    return "mul" if node.args[1] == 2 else "sqrt" if node.args[1] == 0.5 else "pow"
+    power = node.args[1]
+    if hasattr(power, "meta"):  # a constant of the program
+        value = power.meta.get("constant")
+        power = float(value) if value is not None and value.numel() == 1 else None
+    return "mul" if power == 2 else "sqrt" if power == 0.5 else "pow"
+
+
+def _clamp(node: torch.fx.Node) -> str:
+    """By its limits: some are activations that engines have of their own."""
+    low, high = (_arg(node, i, key, None) for i, key in ((1, "min"), (2, "max")))
+    return _between(low, high)
 
 
 def _hardtanh(node: torch.fx.Node) -> str:
-    limits = tuple(_arg(node, i, key, default) for i, key, default in ((1, "min_val", -1), (2, "max_val", 1)))
-    return "relu6" if limits in ((0, 6), (0, 1)) else "hardtanh" if limits == (-1, 1) else "clip"
+    return _between(_arg(node, 1, "min_val", -1), _arg(node, 2, "max_val", 1))
+
+
+def _between(low: object, high: object) -> str:
+    known = {(0, 6): "relu6", (0, 1): "relu1", (-1, 1): "hardtanh", (0, None): "relu"}
+    return next((word for limits, word in known.items() if limits == (low, high)), "clip")
 
 
 def _mean(node: torch.fx.Node) -> str:
@@ -199,6 +217,7 @@ REFINED: Mapping[str, Callable[[Any], str]] = {
     "pad": _pad,
     "pow": _pow,
     "hardtanh": _hardtanh,
+    **dict.fromkeys(("clamp", "clip"), _clamp),
     "mean": _mean,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _adaptive),
     **dict.fromkeys(("max_pool1d", "max_pool2d"), _maxpool),

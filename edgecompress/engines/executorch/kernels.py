@@ -51,7 +51,7 @@ OUTSIDE: Mapping[str, str] = {
 }
 # What XNNPACK takes whole
 INSIDE = words(
-    "conv conv_grouped conv_depthwise convtranspose linear batchnorm relu relu6 hardtanh leakyrelu prelu gelu "
+    "conv conv_grouped conv_depthwise convtranspose linear batchnorm relu relu1 relu6 hardtanh leakyrelu prelu gelu "
     "silu hardswish hardsigmoid sigmoid tanh softsign exp log sqrt rsqrt abs neg floor ceil sin cos square clip "
     "softmax maxpool maxpool_pad averagepool globalaveragepool resize_bilinear split stack depthtospace "
     "spacetodepth glu add sub mul div maximum minimum reshape transpose slice concat pad constant"
@@ -69,11 +69,11 @@ def kernels(operation: Operation, precision: str) -> Kernels:
     word = operation.word
     if word in UNABLE:
         return Kernels(unable=UNABLE[word])
-    if word in OWN:
+    if word in OWN or (word == "constant" and operation.type.startswith("arange")):
         return Kernels(outside=[operation.type.split(".")[0]])
     if word not in OUTSIDE and word not in INSIDE:
         return Kernels(known=False)
-    if not operation.real:
-        return Kernels(outside=OUTSIDE.get(word, word).split() if word != "reshape" else ())
+    if not operation.real and word != "reshape":
+        return Kernels(outside=OUTSIDE.get(word, operation.type.split(".")[0]).split())
     floats = precision == "int8" and word in MULTIPLYING and word not in INT8
     return Kernels(OUTSIDE.get(word, "").split(), [operation.type] if floats else ())

@@ -54,6 +54,7 @@ BECOMES: Mapping[str, str] = {
     "instancenorm": "MEAN SUB MUL ADD~ RSQRT",
     "rmsnorm": "MUL MEAN ADD~ RSQRT",
     "hardtanh": "RELU_N1_TO_1",
+    "relu1": "RELU_0_TO_1",
     "leakyrelu": "LEAKY_RELU",
     "celu": "EXP SUB GREATER SELECT",
     **dict.fromkeys(("elu", "selu"), "EXP SUB GREATER_EQUAL SELECT"),
@@ -65,7 +66,7 @@ BECOMES: Mapping[str, str] = {
     "sigmoid": "LOGISTIC",
     "softsign": "ABS ADD DIV",
     "neg": "MUL",
-    "erf": "MINIMUM MAXIMUM MUL ADD DIV",
+    "erf": "GELU",  # of which it is a part wherever nets have it
     "reciprocal": "DIV",
     "square": "MUL",
     "clip": "MAXIMUM MINIMUM",
@@ -122,7 +123,7 @@ UNABLE = {
 
 def made_of(operation: Operation) -> list[str]:
     """The TFLite operators that the converter writes for one; none where it is fused into the one before it."""
-    if operation.word in ("relu", "relu6", "hardtanh", "clip") and operation.behind in FUSED:
+    if operation.word in ("relu", "relu6", "hardtanh") and operation.behind in FUSED:
         return []
     return BECOMES.get(operation.word, operation.word).split()
 

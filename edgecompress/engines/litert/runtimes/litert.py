@@ -81,7 +81,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     program = torch_program.load(model.file(".pt2"))
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
     try:
-        net, how = _positional(_pooled(_attached(program.module(check_guards=False)))), _quantization(program)
+        net, how = _positional(_cropped(_pooled(_attached(program.module(check_guards=False))))), _quantization(program)
         data = litert_torch.convert(net, example, quant_config=how).model_content()
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {first_line(error)}") from error
@@ -135,6 +135,38 @@ def _pooled(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
         net.graph.erase_node(node)
     net.recompile()
     return net
+
+
+def _cropped(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph module, its padded transposed convolutions as unpadded ones whose edges are cut off.
+
+    The converter takes no padded one.
+    """
+    from torch.ops import aten
+
+    targets = (aten.conv_transpose1d.default, aten.conv_transpose2d.input)
+    for node in [n for n in net.graph.nodes if n.target in targets]:
+        axes = node.meta["val"].dim() - 2
+        padding, more = (_each(node.args[i] if len(node.args) > i else 0, axes) for i in (4, 5))
+        if not any(padding):
+            continue
+        rest = (_each(0, axes), [max(0, m - p) for m, p in zip(more, padding, strict=True)], *node.args[6:])
+        with net.graph.inserting_after(node):
+            last = net.graph.call_function(node.target, (*node.args[:4], *rest), dict(node.kwargs))
+        for axis, begin in enumerate(padding, 2):
+            with net.graph.inserting_after(last):
+                end = begin + node.meta["val"].shape[axis]
+                last = net.graph.call_function(aten.slice.Tensor, (last, axis, begin, end))
+        node.replace_all_uses_with(last)
+        net.graph.erase_node(node)
+    net.recompile()
+    return net
+
+
+def _each(size: int | Sequence[int], axes: int) -> list[int]:
+    """A size for each axis."""
+    sizes = [size] if isinstance(size, int) else list(size)
+    return sizes * axes if len(sizes) == 1 else sizes
 
 
 def _over_the_plane(node: torch.fx.Node) -> bool:

@@ -37,8 +37,12 @@ def conv_transpose(
     pad: Ints = (),
     dilations: Ints | None = None,
     groups: int = 1,
+    output_shape: Ints = (),
 ) -> Result:
-    """Everything that the kernel reaches, cropped by the padding; `same`: to the size of the input times the stride."""
+    """Everything that the kernel reaches, cropped by the padding; `same`: to the size of the input times the stride.
+
+    `output_shape`, whole, is what converters write of that; another one is cut off, or filled, nobody says where.
+    """
     axes = x.ndim - 2
     strides, dilations = strides or (1,) * axes, dilations or (1,) * axes
     run = (functional.conv_transpose1d, functional.conv_transpose2d, functional.conv_transpose3d)[axes - 1]
@@ -49,7 +53,10 @@ def conv_transpose(
     if pad_type == "same":
         extra = [have - size * step for have, size, step in zip(whole.shape[2:], x.shape[2:], strides, strict=True)]
         crops = [(e // 2, e - e // 2) for e in extra]
-    return functional.pad(whole, [-side for pair in reversed(crops) for side in pair])
+    cropped = functional.pad(whole, [-side for pair in reversed(crops) for side in pair])
+    if output_shape and tuple(output_shape) != tuple(cropped.shape):
+        raise ValueError(f"output_shape {list(output_shape)} of an output {list(cropped.shape)}")
+    return cropped
 
 
 def _reach(weight: torch.Tensor, dilations: Ints) -> Ints:
