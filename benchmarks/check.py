@@ -117,7 +117,7 @@ def made(net: str, folder: Path) -> tuple[str, str]:
         import os
 
         shared = Path(os.environ["EDGECOMPRESS_SHARED"])
-        return str(shared / net), ""
+        return str(shared / net), "random"
     if net.startswith("zoo/"):
         name = net.partition("/")[2]
         np.savez(folder / "data.npz", **zoo.draw(zoo.NETS[name], 60, 0))

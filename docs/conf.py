@@ -16,7 +16,7 @@ from sphinx.transforms import SphinxTransform
 ROOT = Path(__file__).resolve().parent.parent
 NAVIGATION = {
     "Start": "Overview <self>, docs/tutorial, docs/concepts, All pages <docs/README>",
-    "Guides": "docs/sources, docs/python, docs/verification, docs/analyze, docs/compression, docs/guard, "
+    "Guides": "docs/sources, docs/python, docs/verification, docs/check, docs/analyze, docs/compression, docs/guard, "
     "docs/sparsity, docs/schedules, docs/measuring, docs/packages, docs/assistants",
     "Targets": "docs/formats, docs/devices, docs/ethos-u, docs/web",
     "Reference": "docs/reference/commands, docs/reference/targets, docs/reference/files, docs/reference/plugins, "

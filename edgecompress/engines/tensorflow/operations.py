@@ -43,6 +43,7 @@ WORDS = {
     "ResizeBilinear": "RESIZE_BILINEAR",
     "ResizeNearestNeighbor": "RESIZE_NEAREST_NEIGHBOR",
     "TensorListReserve": "TENSOR_LIST",
+    **dict.fromkeys(("Erf", "Erfc"), "GELU"),  # of which they are a part wherever nets have them
 }
 DTYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 10: "bool", 19: "float16"}  # of TensorFlow's DataType
 
