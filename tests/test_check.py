@@ -71,13 +71,17 @@ def test_a_variant_without_a_way_says_why(tmp_path, store):
     assert "no path" in rows["jit"]["why"]
 
 
-def test_a_target_that_is_wrong_does_not_stop_the_others(tmp_path, store):
+def test_a_target_without_a_way_does_not_stop_the_others_and_one_that_is_not_there_does(tmp_path, store):
     conv_net(tmp_path / "net.onnx")
-    found = check(tmp_path / "net.onnx", ["web", "wep"], options=store)
+    (tmp_path / "none.toml").write_text(
+        'description = "no way"\nruntime = "onnx"\nplatforms = ["linux-x86_64"]\n'
+        '[[variant]]\nname = "jit"\nruntime = "torchinductor"\ncompress = [{use = "litert_fp16"}]\n'
+    )
+    found = check(tmp_path / "net.onnx", ["web", tmp_path / "none.toml"], options=store)
     assert found.targets["web"]["variants"]["fp32"]["reached"]
-    assert "no target 'wep'" in found.targets["wep"]["refused"]
+    assert "no path" in found.targets["none"]["refused"]
     with pytest.raises(InputError, match="did you mean 'web'"):
-        check(tmp_path / "net.onnx", "wep", options=store)
+        check(tmp_path / "net.onnx", ["web", "wep"], options=store)
 
 
 def test_the_text_fits_80_columns():

@@ -95,16 +95,15 @@ def check(
     names: list[Name] = [*target] if isinstance(target, list | tuple) else [cast("Name", target)]
     targets: dict[str, CheckedTarget] = {}
     title = ""
-    for name in names:
+    how = {"data": items, "only": only, "samples": samples, "batch": batch, "seed": seed, "settings": settings}
+    for made in [_job(given, name, how) for name in names]:
+        title = made.source.value.title
         try:
-            how = {"data": items, "only": only, "samples": samples, "batch": batch, "seed": seed, "settings": settings}
-            made = _job(given, name, how)
-            title = made.source.value.title
             targets[made.target.name] = {"refused": "", "variants": _variants(made, options)}
         except EdgeError as error:
             if len(names) == 1:
                 raise
-            targets[str(name)] = {"refused": str(error), "variants": {}}
+            targets[made.target.name] = {"refused": str(error), "variants": {}}
     return Checked(title, targets)
 
 

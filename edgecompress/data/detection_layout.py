@@ -153,7 +153,7 @@ def _declared(golden: Arrays, detect: Detect) -> Layout:
     for key, name in (("boxes", detect.boxes), ("scores", detect.scores)):
         if name not in golden:
             raise InputError(f"detect.{key}: the source has no output '{name}'{did_you_mean(name, list(golden))}")
-    pair = next((p for p in _pairs(golden) if (p[0].name, p[1].name) == (detect.boxes, detect.scores)), None)
+    pair = next((p for p in _pairs(golden, 1) if (p[0].name, p[1].name) == (detect.boxes, detect.scores)), None)
     if pair is None:
         shapes = " and ".join(f"'{name}' {list(golden[name].shape)}" for name in {detect.boxes: 0, detect.scores: 0})
         raise InputError(
@@ -172,11 +172,11 @@ def _readable(golden: Arrays) -> Iterator[Layout]:
     return (layout for layout in read if layout)
 
 
-def _pairs(golden: Arrays) -> Iterator[tuple[Columns, Columns]]:
-    """What may be boxes, and what their scores."""
+def _pairs(golden: Arrays, least: int = 2) -> Iterator[tuple[Columns, Columns]]:
+    """What may be boxes, at least so many for an item, and what their scores."""
     three = {name: array for name, array in golden.items() if array.ndim == 3}
     for name, array in three.items():
-        axis = next((a for a in (2, 1) if array.shape[a] == SIDES and array.shape[3 - a] > 1), None)
+        axis = next((a for a in (2, 1) if array.shape[a] == SIDES and array.shape[3 - a] >= least), None)
         if axis is not None:
             for other, beside in three.items():
                 own = next((a for a in (2, 1) if beside.shape[3 - a] == array.shape[3 - axis]), None)
@@ -185,7 +185,7 @@ def _pairs(golden: Arrays) -> Iterator[tuple[Columns, Columns]]:
     for name, array in three.items():
         listed = [2] if array.shape[2] == SIDES + 2 else []  # of few rows, it may be the longer axis
         for axis in dict.fromkeys((channel_axis.channel_axis(array), *listed)):
-            if array.shape[axis] > SIDES and array.shape[3 - axis] > 1:
+            if array.shape[axis] > SIDES and array.shape[3 - axis] >= least:
                 yield Columns(name, axis, 0, SIDES), Columns(name, axis, SIDES, array.shape[axis])
 
 

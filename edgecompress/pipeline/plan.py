@@ -197,9 +197,10 @@ def _check(job: Job) -> None:
     """Raises InputError for data, code or a metric that is not there, as far as names tell: nothing is loaded."""
     source = job.resolved
     if not source.data:
+        rest = "" if source.torch else " (or --data random)"
         raise InputError(
             f"{source.model}: no data to calibrate and verify with; give --data pkg.mod:fn, an .npz, a folder "
-            "of .npy files or of images (or --data random)"
+            f"of .npy files or of images{rest}"
         )
     if source.random and source.torch:
         raise InputError(

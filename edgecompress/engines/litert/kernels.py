@@ -25,7 +25,10 @@ IN_FLOAT = words(
     "SQRT STABLEHLO_REDUCE_WINDOW STABLEHLO_SCATTER"
 )
 DYNAMIC = words("CONV_2D FULLY_CONNECTED TRANSPOSE_CONV")  # whose weights alone are int8
-FUSED = ("conv", "conv_grouped", "conv_depthwise", "convtranspose", "linear", "add", "sub", "mul", "batchnorm")
+FUSED = words(
+    "conv conv_grouped conv_depthwise convtranspose linear add sub mul batchnorm "
+    "CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV FULLY_CONNECTED ADD SUB MUL"
+)
 
 # Words that TFLite has too
 SAME = words(
@@ -119,11 +122,12 @@ UNABLE = {
     "adaptivemaxpool": "litert-torch has no lowering for it",
     "onehot": "litert-torch has no lowering for what torch makes of it (_assert_async)",
 }
+LOOP = "TensorFlow's converter does not calibrate a loop, as the steps of an LSTM or GRU are; unroll=True has none"
 
 
 def made_of(operation: Operation) -> list[str]:
     """The TFLite operators that the converter writes for one; none where it is fused into the one before it."""
-    if operation.word in ("relu", "relu6", "hardtanh") and operation.behind in FUSED:
+    if operation.word.lower() in ("relu", "relu6", "hardtanh") and operation.behind in FUSED:
         return []
     return BECOMES.get(operation.word, operation.word).split()
 
@@ -133,6 +137,8 @@ def kernels(operation: Operation, precision: str) -> Kernels:
     word = operation.word
     if word in UNABLE:
         return Kernels(unable=UNABLE[word])
+    if word == "WHILE":
+        return Kernels(unable=LOOP if precision == "int8" and operation.type != word else "", known=False)
     if word not in BECOMES and not word.isupper():
         return Kernels(known=False)
     made = made_of(operation)

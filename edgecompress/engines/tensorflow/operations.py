@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact
@@ -10,8 +11,10 @@ from edgecompress.core.operations import Operation
 from edgecompress.engines.tensorflow import savedmodel
 
 if TYPE_CHECKING:
+    from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
+LOOPS = ("StatelessWhile", "While")
 # What is folded into another operator, moves nothing, or is not computed in the net
 STILL = {
     *("Const", "Placeholder", "Identity", "IdentityN", "NoOp", "BiasAdd", "StopGradient", "VarHandleOp", "Assert"),
@@ -38,7 +41,7 @@ WORDS = {
     "GatherV2": "GATHER",
     **dict.fromkeys(("Select", "SelectV2"), "SELECT"),
     "ResourceGather": "GATHER",
-    **dict.fromkeys(("StatelessWhile", "While"), "WHILE"),
+    **dict.fromkeys(LOOPS, "WHILE"),
     **dict.fromkeys(("StatelessIf", "If"), "IF"),
     "ResizeBilinear": "RESIZE_BILINEAR",
     "ResizeNearestNeighbor": "RESIZE_NEAREST_NEIGHBOR",
@@ -49,16 +52,38 @@ DTYPES = {1: "float32", 2: "float64", 3: "int32", 9: "int64", 10: "bool", 19: "f
 
 
 def operations(artifact: Artifact) -> list[Operation]:
-    """Those of the graph and of its functions, in the order of the file."""
+    """Those of the graph in the order of the file; what loops repeat is left out: the converter makes it otherwise."""
     graph, _, _ = savedmodel.parsed(artifact.path / savedmodel.FOLDER)
-    nodes = (*graph.node, *(node for function in graph.library.function for node in function.node_def))
-    makers = {node.name: WORDS.get(node.op, _capitals(node.op)) for node in nodes}
+    bodies = {value.func.name for each in _nodes(graph) if each.op in LOOPS for value in each.attr.values()}
+    nodes = [*graph.node, *(n for f in graph.library.function if f.signature.name not in bodies for n in f.node_def)]
+    named = {node.name: node for node in nodes}
     found = []
     for node in nodes:
         if node.op not in STILL and not node.op.startswith("function_"):
-            behind = makers.get(node.input[0].split(":")[0], "") if node.input else ""
-            found.append(Operation(node.op, makers[node.name], _dtype(node), behind))
+            maker = _maker(node, named)
+            found.append(Operation(node.op, _word(node), _dtype(node), _word(maker) if maker else ""))
     return found
+
+
+def _nodes(graph: GraphDef) -> Iterator[NodeDef]:
+    yield from graph.node
+    for function in graph.library.function:
+        yield from function.node_def
+
+
+def _maker(node: NodeDef, named: Mapping[str, NodeDef]) -> NodeDef | None:
+    """What computes the first input of a node."""
+    seen: set[str] = set()
+    while node.input and (name := node.input[0].split(":")[0]) in named and name not in seen:
+        seen.add(name)
+        node = named[name]
+        if node.op not in STILL:
+            return node
+    return None
+
+
+def _word(node: NodeDef) -> str:
+    return WORDS.get(node.op, _capitals(node.op))
 
 
 def _capitals(name: str) -> str:
