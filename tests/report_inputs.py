@@ -280,6 +280,7 @@ MAKERS: dict[str, Callable[[Path, str], Artifact]] = {"artifact": _artifact, "ve
 SAMPLES = {
     "splits": {"calibrate": 200, "select": 200, "test": 500},
     "origin": "nets:data",
+    "split_by_seed": False,
     "cut": [],
     "random": False,
     "labelled": True,

@@ -60,6 +60,7 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.core.stats",
     "edgecompress.core.syscall_filter",
     "edgecompress.device.machine",
+    "edgecompress.core.operations",
     "edgecompress.core.operator_graph",
     *(
         f"edgecompress.formats.precision{name}"

@@ -78,7 +78,7 @@ def run(request: Request) -> Artifact:
             first = begins.get("test", first)
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
     divided = [[origin or "data", *splits] for origin, splits in groups.items() if splits != (origin,)]
-    facts = {**_facts(source, feed, writers), "cut": divided}
+    facts = {**_facts(source, feed, writers), "split_by_seed": bool(divided), "cut": divided}
     inputs = _specs(writers, source.preprocess)
     return Artifact(
         request.out, "samples", inputs, facts={**facts, **_doubts(request.out, source.preprocess, inputs)}
