@@ -25,7 +25,7 @@ from edgecompress.cli.progress import Progress
 from edgecompress.commands import deploy, init
 from edgecompress.commands.job_run import Options
 from edgecompress.core import catalog, config, environments, settings
-from edgecompress.core.model import Outcome, Stage
+from edgecompress.core.model import Artifact, Outcome, Stage
 from edgecompress.pipeline.runner import Event
 
 pytestmark = pytest.mark.slow
@@ -495,3 +495,13 @@ def test_what_comes_next_begins_with_the_install_of_a_packager_that_lacks_someth
     assert console._packaging(result) == "pip install 'edgecompress[package]'; "
     monkeypatch.setattr(environments, "missing", lambda module: [])
     assert console._packaging(result) == ""
+
+
+def test_the_file_that_is_told_is_the_one_for_the_device(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "artifact"
+    folder.mkdir(parents=True)
+    (folder / "model.tflite").write_bytes(b"1" * 90)  # what runs here
+    (folder / "model_vela.tflite").write_bytes(b"1" * 40)
+    Artifact(folder, "vela", (), (), {"here": ["model.tflite"]}).write()
+    result: Any = SimpleNamespace(out=tmp_path / "out", report=None, read_report=lambda: {"target": {}})
+    assert "artifact/model_vela.tflite" in next(iter(console._places(result)))

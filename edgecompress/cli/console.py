@@ -18,7 +18,7 @@ from edgecompress.commands.job_run import Result
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import CARD, Outcome, Stage, Substitute
+from edgecompress.core.model import CARD, Artifact, Outcome, Stage, Substitute
 from edgecompress.core.plain_text import escaped, fitted, one_line, wrapped
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
@@ -209,7 +209,9 @@ def _places(result: Result) -> Iterable[str]:
     """Where it lies, and what one does with it next."""
     if result.out:
         folder = _short(result.out)
-        files = [file for file in (result.out / "artifact").rglob("*") if file.is_file() and file.name != CARD]
+        artifact = Artifact.read(result.out / "artifact")
+        unsent = {CARD, *artifact.facts.get("here", ())}
+        files = [file for file in artifact.path.rglob("*") if file.is_file() and file.name not in unsent]
         largest = max(files, key=lambda file: file.stat().st_size, default=result.out).relative_to(result.out)
         yield f"   {folder}/  report.html  deploy.json  {largest}"
         yield f"   next: {_packaging(result)}edgecompress package {shlex.quote(folder)}"
