@@ -87,13 +87,13 @@ class Types(nn.Module):
 
 
 class Causal(nn.Module):
-    """A mask of arange and new_ones, which coremltools does not know."""
+    """A mask of arange and new_ones, axes that move: coremltools does not know them."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[n, 6, 6] -> [n, 6, 6]."""
         steps = torch.arange(6)
         past = (steps[:, None] >= steps[None]) & (x.new_ones((), dtype=torch.bool) & (x[0, 0, 0] < 1e30))
-        return torch.softmax(torch.ops.aten.alias(x).masked_fill(~past, -torch.inf), -1)
+        return torch.softmax(torch.ops.aten.alias(x).masked_fill(~past, -torch.inf), -1).movedim((1, 2), (2, 1))
 
 
 class Flood(nn.Module):

@@ -55,7 +55,8 @@ NAMES = {
     "norm": "linalg_vector_norm frobenius_norm",
     "var": "var_mean std",
     "sub": "rsub",
-    "clip": "clamp_min clamp_max",
+    "maximum": "clamp_min",
+    "minimum": "clamp_max",
     "equal": "eq ne",
     "comparison": "gt ge lt le",
     "where": "masked_fill",
@@ -181,7 +182,8 @@ def _hardtanh(node: torch.fx.Node) -> str:
 
 def _between(low: object, high: object) -> str:
     known = {(0, 6): "relu6", (0, 1): "relu1", (-1, 1): "hardtanh", (0, None): "relu"}
-    return next((word for limits, word in known.items() if limits == (low, high)), "clip")
+    one_sided = "maximum" if high is None else "minimum" if low is None else "clip"
+    return next((word for limits, word in known.items() if limits == (low, high)), one_sided)
 
 
 def _mean(node: torch.fx.Node) -> str:

@@ -145,10 +145,8 @@ def kernels(operation: Operation, precision: str) -> Kernels:
     if word == "embedding" and precision == "fp16":
         made.append("DEQUANTIZE!")
     if not operation.real:
-        whole = precision in ("int8", "uint8") and operation.dtype in ("int8", "uint8")
-        return Kernels(
-            outside=[name for name in made if name not in INT8] if whole else [name.rstrip("!~") for name in made]
-        )
+        whole = operation.dtype in ("int8", "uint8")  # a file that came quantized
+        return Kernels(outside=[name.rstrip("!~") for name in made if not whole or name not in INT8])
     if precision != "int8":
         made = [name.rstrip("~") for name in made]
     taken, floats = FLOAT, list[str]()

@@ -195,7 +195,8 @@ def _converted(
 
 
 def _teach() -> None:
-    """Shows coremltools how to convert what an LSTM's cell consists of, and another name of a tensor."""
+    """Shows coremltools how to convert what an LSTM's cell consists of, another name of a tensor, axes that move."""
+    import numpy
     from coremltools.converters.mil import Builder, register_torch_op
 
     def unsafe_chunk(context: Any, node: Any) -> None:
@@ -205,7 +206,15 @@ def _teach() -> None:
     def alias(context: Any, node: Any) -> None:
         context.add(context[node.inputs[0]], node.name)
 
-    for function in (unsafe_chunk, alias):
+    def movedim(context: Any, node: Any) -> None:
+        tensor, *places = (context[name] for name in node.inputs)
+        source, destination = ([int(i) % tensor.rank for i in numpy.ravel(place.val)] for place in places)
+        order = [axis for axis in range(tensor.rank) if axis not in source]
+        for to, axis in sorted(zip(destination, source, strict=True)):
+            order.insert(to, axis)
+        context.add(Builder.transpose(x=tensor, perm=order), node.name)
+
+    for function in (unsafe_chunk, alias, movedim):
         register_torch_op(function, override=True)
 
 
