@@ -106,7 +106,7 @@ def of_net(net: str, targets: Sequence[str], work: Path) -> Iterator[Tried]:
             target,
             seconds,
             list(cells(net, target, said, reported)),
-            strangers.last_line(deployed) if code else "",
+            strangers.last_line(log.read_text(encoding="utf-8")) if code else "",
         )
         print(f"{net} {target}: {seconds:.1f} s", file=sys.stderr)
 
