@@ -29,13 +29,17 @@ RENAMED = {"passes": "profilers"}  # keys of a TOML file: what older versions ca
 
 def read_toml(path: Path) -> dict[str, object]:
     """The tables of a TOML file; raises ConfigError with the file and the position, InputError for what is no file."""
+    return _tables(read_text(path, LARGEST), str(path))
+
+
+def read_text(path: Path, largest: int) -> str:
+    """The text of a file that people write, of so many bytes at most; raises ConfigError, InputError for no file."""
     try:
-        text = plain_file.read(path, LARGEST).decode("utf-8-sig")
+        return plain_file.read(path, largest).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:
         raise blamed(error, ConfigError)(f"{path}: cannot be read: {error}") from error
-    return _tables(text, str(path))
 
 
 def _tables(text: str, where: str) -> dict[str, object]:

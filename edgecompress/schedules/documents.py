@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core import plain_file
-from edgecompress.core.errors import ConfigError, MissingDependency, blamed
+from edgecompress.core import config
+from edgecompress.core.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
     import yaml
@@ -58,12 +58,7 @@ class Document:
 
 def read(path: Path) -> Document:
     """A YAML file of one document. Raises ConfigError with the line; InputError for what is no file."""
-    try:
-        text = plain_file.read(path, LARGEST).decode("utf-8-sig")
-    except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise blamed(error, ConfigError)(f"{path}: cannot be read: {error}") from error
+    text = config.read_text(path, LARGEST)
     document = Document(str(path))
     document.root = _Reading(document, text).root()
     return document

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from edgecompress.core.operations import Kernels, Operation
     from edgecompress.core.protocols import OperatorTimes
 
 REQUIRES = ("coremltools", "torch")
@@ -257,13 +256,6 @@ def read(request: Request) -> Artifact:
 
 
 # --------------------------------------------------------------------------- what the file tells
-
-
-def kernels(operation: Operation, precision: str) -> Kernels:
-    """What it makes of an operator in a variant of that precision."""
-    from edgecompress.engines.coreml import kernels as coreml_kernels
-
-    return coreml_kernels.kernels(operation, precision)
 
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
