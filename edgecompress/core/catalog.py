@@ -7,7 +7,7 @@ import dataclasses
 import errno
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -126,7 +126,24 @@ def reference(kind: str, parsed: Found[T]) -> str:
 
 def target(name: str, overrides: Mapping[str, object] | None = None, own: bool = True) -> Found[Target]:
     """A target by name or path, with `--set` values applied; `own` as for `path_of`."""
-    return _read(Target, "targets", name, overrides, own)
+    found = _read(Target, "targets", name, overrides, own)
+    told = {setting.key for setting in found.settings if setting.origin == COMMAND_LINE}
+    variants = tuple(_with_files(v, f"variant[{i}]", found.path, told) for i, v in enumerate(found.value.variant))
+    return dataclasses.replace(found, value=dataclasses.replace(found.value, variant=variants))
+
+
+def _with_files(variant: Variant, place: str, target: Path, told: Collection[str]) -> Variant:
+    """A variant whose options that name files have absolute paths: those of the command line are of this folder."""
+    steps = []
+    for index, step in enumerate(variant.compress):
+        use = step.get("use")
+        files = registry.technique(use).files if use in registry.names("techniques") else ()
+        steps.append(dict(step))
+        for option in files:
+            base = Path.cwd() if f"{place}.compress[{index}].{option}" in told else target.resolve().parent
+            if isinstance(step.get(option), str):
+                steps[-1][option] = _absolute(step[option], base)
+    return dataclasses.replace(variant, compress=tuple(steps))
 
 
 def device(name: str, overrides: Mapping[str, object] | None = None, own: bool = True) -> Found[Device]:

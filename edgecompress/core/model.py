@@ -253,8 +253,9 @@ class Stage:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The files of strangers that it reads, running no code of theirs."""
-        return () if self.user_code else self.user_files
+        """The files of strangers that it reads and makes nothing more of, running no code of theirs."""
+        makes = self.user_code or self.call.startswith("techniques.")
+        return () if makes else self.user_files
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from edgecompress.core import catalog, config, registry
 from edgecompress.core.errors import ConfigError
 from edgecompress.core.model import Goal, Stage, Substitute
+from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Variant, is_factory
 from edgecompress.pipeline import channel_block, conversion
 from edgecompress.pipeline.conversion import IMPORT, TRACE, Call
@@ -67,12 +68,14 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
     traces, called = reference == TRACE, registry.step(reference)
     needs = ("samples",) if traces else called.needs
     code = job.resolved.torch or any(is_factory(str(value)) for value in options.values())
+    files = called.files if isinstance(called, TechniquePlugin) else ()
     return Stage(
         name,
         reference,
         {"model": at, **{role: _maker(job, role) for role in needs}},
         {"dynamic": job.source.value.dynamic} if traces else options,
         user_code=code and (traces or "module" in called.reads),
+        user_files=tuple(str(options[option]) for option in files if options.get(option)),
         estimate_s=TRAIN_S if called.trains else ESTIMATE_S[reference.split(":")[1]],
         timeout_s=TRAIN_TIMEOUT_S if called.trains else STEP_TIMEOUT_S,
     )

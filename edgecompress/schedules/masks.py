@@ -67,6 +67,14 @@ class Mask:
         else:
             self.release_gradients()
 
+    def keeps_zeros(self) -> bool:
+        """Sets what it masks to zero; whether that is anything."""
+        if self.values is None:
+            return False
+        kept = self.values != 0
+        self.parameter.data.mul_(kept)
+        return not bool(kept.all())
+
     def narrow(self, values: Tensor) -> None:
         """What `values` masks is masked from now on, besides what was."""
         self.values = values if self.values is None else self.values * values

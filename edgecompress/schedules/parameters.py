@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 WRAPPER = "module"  # what DataParallel calls the net that it wraps
+COMPILED = "_orig_mod"  # what torch.compile does
 
 
 def normalized(name: str) -> str:
@@ -20,6 +21,19 @@ def normalized(name: str) -> str:
     if WRAPPER in parts:
         parts.remove(WRAPPER)
     return ".".join(parts)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The net inside DataParallel, DistributedDataParallel and torch.compile, whose names begin with no wrapper's."""
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+    while True:
+        if isinstance(model, DataParallel | DistributedDataParallel):
+            model = model.module
+        elif COMPILED in model._modules:
+            model = model._modules[COMPILED]
+        else:
+            return model
 
 
 def found(model: nn.Module, names: Iterable[str], where: str) -> dict[str, str]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import Json
-from edgecompress.schedules import arguments, batch_norms, pruners, reader
+from edgecompress.formats import torch_edits
+from edgecompress.schedules import arguments, batch_norms, parameters, pruners, reader
 from edgecompress.schedules.learning_rates import LearningRate
 from edgecompress.schedules.masks import Mask
 from edgecompress.schedules.rates import Moment
@@ -73,6 +74,7 @@ class CompressionScheduler:
         self.schedule = schedule if isinstance(schedule, Schedule) else reader.read(schedule)
         for warning in self.schedule.warnings:
             warnings.warn(warning, stacklevel=2)
+        model = parameters.unwrapped(model)
         self.masks = {name: Mask(parameter) for name, parameter in model.named_parameters()}
         of = {id(mask.parameter): mask for mask in self.masks.values()}
         kinds: dict[str, list[Policy]] = {kind: [] for kind in reader.KINDS}
@@ -140,6 +142,16 @@ class CompressionScheduler:
         for policy in self._setting:
             if self._epoch in policy.epochs:
                 self._rates[policy.instance.name].step(self._epoch + 1, metrics or {})
+
+    def finish(self) -> list[torch_edits.Edit]:
+        """After the last epoch: the model is as it is to be, and nothing of the schedule holds on to it any more.
+
+        Returns the edits of the net that was given: those parameters whose zeros stay.
+        """
+        for each in self._pruning:
+            each.release()
+        kept = [name for name, mask in self.masks.items() if not mask.forward_only and mask.keeps_zeros()]
+        return [{"edit": "zeros", "parameters": kept}] if kept else []
 
     # ----------------------------------------------------------------------- state
 
@@ -233,8 +245,7 @@ class _Pruning:
 
     def end_epoch(self, epoch: int) -> None:
         if epoch >= self.policy.epochs[-1]:
-            for activations in self.pruner.activations:
-                activations.release()
+            self._look_away()
         if epoch not in self.policy.epochs or epoch != self.policy.ending - 1:
             return
         for mask in self.masks.values():
@@ -242,6 +253,16 @@ class _Pruning:
                 mask.forward_only = mask.double_copies = False
                 mask.hold()
             mask.release_gradients()
+
+    def release(self) -> None:
+        """Takes its hooks off the model."""
+        self._look_away()
+        for mask in self.masks.values():
+            mask.release_gradients()
+
+    def _look_away(self) -> None:
+        for activations in self.pruner.activations:
+            activations.release()
 
     def _choose(self, epoch: int) -> None:
         policy = self.policy

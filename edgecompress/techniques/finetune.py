@@ -25,6 +25,7 @@ WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
+FILES = ("early",)
 
 
 @dataclass(frozen=True)

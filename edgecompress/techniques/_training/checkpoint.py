@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict
 
 from edgecompress.core.json import Json
 
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 
 FILE = "checkpoint.safetensors"
 CARD = "training"  # in the file's metadata: all that is no tensor, as JSON
-NET, OPTIMIZER = "net/", "optimizer/"  # before a tensor's name; the optimizer's are NUMBER/KEY
+# Before a tensor's name; the optimizer's are NUMBER/KEY, the others' NUMBER/KEY/KEY...
+NET, OPTIMIZER, OTHERS = "net/", "optimizer/", "others/"
 
 Shapes = dict[str, list[int]]
 Slots = dict[str, Json]  # of one parameter in an optimizer, its tensors left out
 
 
 class Stateful(Protocol):
-    """What has a state of plain numbers: a scheduler, a scaler."""
+    """What has a state of plain numbers, and of tensors in tables: a scheduler, a scaler."""
 
-    def state_dict(self) -> Mapping[str, Json]:
-        """The numbers."""
+    def state_dict(self) -> Mapping[str, Any]:
+        """The numbers and tensors."""
 
-    def load_state_dict(self, state_dict: Mapping[str, Json], /) -> object:
+    def load_state_dict(self, state_dict: Any, /) -> object:
         """The inverse."""
 
 
@@ -43,16 +44,20 @@ class Numbers(TypedDict):
     """All of a state that is no tensor."""
 
     optimizer: OptimizerNumbers
-    others: list[Mapping[str, Json]]
+    others: list[dict[str, Json]]
 
 
 class EpochRecord(TypedDict):
-    """What came of one epoch: its number from 1, the learning rate, the mean loss, the score on the split "select"."""
+    """What came of one epoch: its number from 1, the learning rate, the mean loss, the score on the split "select".
+
+    With a schedule, the share of zeros in the weights, too.
+    """
 
     epoch: int
     lr: float
     loss: float | None
     select: float | None
+    sparsity: NotRequired[float]
 
 
 class Card(TypedDict, total=False):
@@ -70,7 +75,7 @@ class Damaged(Exception):
 
 @dataclass(frozen=True)
 class State:
-    """What trains: all of it changes from step to step. `others` have a `state_dict` of plain numbers."""
+    """What trains: all of it changes from step to step."""
 
     net: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -81,13 +86,15 @@ class State:
         tensors = {NET + name: tensor for name, tensor in self.net.state_dict().items()}
         for number, slots in self.optimizer.state_dict()["state"].items():
             tensors |= {f"{OPTIMIZER}{number}/{key}": v for key, v in slots.items() if _is_tensor(v)}
+        for number, other in enumerate(self.others):
+            tensors |= _tensors(other.state_dict(), f"{OTHERS}{number}")
         return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
 
     def numbers(self) -> Numbers:
         """The rest, as JSON has it."""
         state = self.optimizer.state_dict()
         plain = {str(n): {k: v for k, v in s.items() if not _is_tensor(v)} for n, s in state["state"].items()}
-        others = [other.state_dict() for other in self.others]
+        others = [_plain(other.state_dict()) for other in self.others]
         return {"optimizer": {"state": plain, "param_groups": state["param_groups"]}, "others": others}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], numbers: Numbers) -> None:
@@ -101,8 +108,8 @@ class State:
                 state.setdefault(int(number), {})[key] = tensor
         self.optimizer.load_state_dict({"state": state, "param_groups": numbers["optimizer"]["param_groups"]})
         self._lay_out()
-        for other, kept in zip(self.others, numbers["others"], strict=True):
-            other.load_state_dict(kept)
+        for place, (other, kept) in enumerate(zip(self.others, numbers["others"], strict=True)):
+            other.load_state_dict(_joined(kept, tensors, f"{OTHERS}{place}"))
         weights = {n.removeprefix(NET): t for n, t in tensors.items() if n.startswith(NET)}
         self.net.load_state_dict(weights)
 
@@ -114,6 +121,29 @@ class State:
             for key, value in slots.items():
                 if _is_tensor(value) and value.shape == parameter.shape:
                     slots[key] = torch.empty_like(parameter).copy_(value)
+
+
+def _tensors(state: Mapping[str, Any], place: str) -> dict[str, torch.Tensor]:
+    """The tensors of nested tables, by their places."""
+    found = {f"{place}/{key}": value for key, value in state.items() if _is_tensor(value)}
+    tables = [_tensors(value, f"{place}/{key}") for key, value in state.items() if isinstance(value, Mapping)]
+    return {**found, **{name: tensor for table in tables for name, tensor in table.items()}}
+
+
+def _plain(state: Mapping[str, Any]) -> dict[str, Json]:
+    """Nested tables without their tensors."""
+    rest = {key: value for key, value in state.items() if not _is_tensor(value)}
+    return {key: _plain(value) if isinstance(value, Mapping) else value for key, value in rest.items()}
+
+
+def _joined(plain: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], place: str) -> dict[str, Any]:
+    """The tables with the tensors in their places again."""
+    tables = {
+        key: _joined(value, tensors, f"{place}/{key}") if isinstance(value, Mapping) else value
+        for key, value in plain.items()
+    }
+    own = {name.removeprefix(f"{place}/"): tensor for name, tensor in tensors.items() if name.startswith(f"{place}/")}
+    return {**tables, **{key: tensor for key, tensor in own.items() if "/" not in key}}
 
 
 def save(folder: Path, state: State, card: Card) -> None:

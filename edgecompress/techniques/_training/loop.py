@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-MOMENTUM = 0.9
 SELECTED = 1000  # items of the split "select" that are looked at after an epoch
 SELECT_BATCH = 250
 REPORT_S = 1.0  # at least, between two reports of progress
@@ -181,7 +180,7 @@ class Training:
     def resume(self, net: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: checkpoint.Stateful) -> int:
         """How many epochs are done: those of the last checkpoint, to which net and optimizer are set; else 0.
 
-        `others`, here and in `ended`, is what else has a `state_dict` of plain numbers: a scheduler, a scaler.
+        `others`, here and in `ended`, is what else has a `state_dict` of numbers and tensors: a scheduler, a scaler.
         """
         card = self._checkpoint(checkpoint.State(net, optimizer, others))
         self.history[:] = card.get("history", [])
@@ -206,8 +205,12 @@ class Training:
         self._check(loss, epoch)
         rate = float(optimizer.param_groups[0]["lr"])
         self.history.append({"epoch": epoch, "lr": rate, "loss": loss, "select": self.score(net)})
+        self.scored(net)
         self._keep(checkpoint.State(net, optimizer, others))
         self._progress(self._at(epoch), self._words(epoch, loss))
+
+    def scored(self, net: torch.nn.Module) -> None:
+        """What a technique does with an epoch's record, the last of `history`, before the checkpoint."""
 
     def progress(self, fraction: float, what: str) -> None:
         """Tells whoever waits: the part that is done, 0..1, and words."""
@@ -297,6 +300,7 @@ class Training:
             return
         if log.available():
             named = {"train/loss": newest["loss"], "train/lr": newest["lr"], f"select/{self.metric}": newest["select"]}
+            named["train/sparsity"] = newest.get("sparsity")
             values = {tag: value for tag, value in named.items() if value is not None}
             log.write(keep / log.FOLDER / self._run, newest["epoch"], values)
         checkpoint.save(keep / self._run, state, {"of": self._of(), "history": self.history})
@@ -323,7 +327,7 @@ class Training:
 
 
 def fit(net: torch.nn.Module, training: Training) -> None:
-    """SGD with Nesterov's momentum, or AdamW, on the options' schedule; in fp16 its gradients are scaled."""
+    """SGD with momentum, or AdamW, on the options' schedule; in fp16 its gradients are scaled."""
     import torch
 
     optimizer = _optimizer(net, training.options)
@@ -348,7 +352,8 @@ def _optimizer(net: torch.nn.Module, options: TrainingOptions) -> torch.optim.Op
     trained = [p for p in net.parameters() if p.requires_grad]
     if options.optimizer == "adamw":
         return torch.optim.AdamW(trained, options.rate, weight_decay=options.weight_decay)
-    return torch.optim.SGD(trained, options.rate, momentum=MOMENTUM, weight_decay=options.weight_decay, nesterov=True)
+    how = {"momentum": options.momentum, "nesterov": options.nesterov, "weight_decay": options.weight_decay}
+    return torch.optim.SGD(trained, options.rate, **how)
 
 
 # --------------------------------------------------------------------------- around it

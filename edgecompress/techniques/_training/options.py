@@ -20,15 +20,24 @@ class TrainingOptions(Protocol):
     @property
     def batch_size(self) -> int: ...
     @property
-    def optimizer(self) -> Literal["sgd", "adamw"]: ...
+    def optimizer(self) -> Literal["sgd", "adamw"]:
+        """Unless there is a choice, SGD."""
+        return "sgd"
+
     @property
     def lr(self) -> float | None: ...
     @property
     def weight_decay(self) -> float: ...
     @property
-    def schedule(self) -> Kind: ...
+    def schedule(self) -> Kind:
+        """Of the learning rate; unless there is a choice, it is constant."""
+        return "constant"
+
     @property
-    def milestones(self) -> tuple[float, ...]: ...
+    def milestones(self) -> tuple[float, ...]:
+        """Of the schedule "step"."""
+        return ()
+
     @property
     def augment(self) -> tuple[Augment, ...] | None: ...
     @property
@@ -41,6 +50,16 @@ class TrainingOptions(Protocol):
     def amp(self) -> Literal["auto", "on", "off"]: ...
     @property
     def loop(self) -> str: ...
+
+    @property
+    def momentum(self) -> float:
+        """Of SGD."""
+        return 0.9
+
+    @property
+    def nesterov(self) -> bool:
+        """Whether the momentum is Nesterov's."""
+        return True
 
     @property
     def rate(self) -> float:

@@ -51,7 +51,7 @@ def check(options: TrainingOptions) -> None:
         raise ValueError("lr must be above 0, weight_decay at least 0")
     if not 0 <= options.distill <= 1 or not 0 < options.temperature < math.inf:
         raise ValueError("distill must be between 0 and 1, temperature above 0")
-    if not all(0 < a < b for a, b in zip(options.milestones, (*options.milestones[1:], 1.0), strict=True)):
+    if not all(0 < a < b for a, b in zip(options.milestones, (*options.milestones, 1.0)[1:], strict=True)):
         raise ValueError("milestones must increase, each between 0 and 1")
 
 

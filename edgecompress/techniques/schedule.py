@@ -1,0 +1,165 @@
+"""Training under one of Distiller's YAML schedules: it prunes, regularizes and sets learning rates as the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from edgecompress.core.model import Artifact, Request, sha256_of
+from edgecompress.formats import torch_edits, torch_module
+from edgecompress.schedules import reader, sparsity
+from edgecompress.schedules.reader import Schedule
+from edgecompress.schedules.scheduler import CompressionScheduler
+from edgecompress.techniques._training import batch_norms, checkpoint, setup
+from edgecompress.techniques._training.data import Augment, Batch
+from edgecompress.techniques._training.loop import Training, computing, zeros_kept
+from edgecompress.techniques._training.options import TrainingOptions
+
+if TYPE_CHECKING:
+    import torch
+
+REQUIRES = ("torch", "safetensors", "pyyaml")
+EXTRA = "torch"
+READS: tuple[str, ...] = ("module",)
+WRITES = "module"
+PROVIDES = ""
+NEEDS: tuple[str, ...] = ("samples", "dense", "training")
+TRAINS = True
+FILES = ("file",)
+
+HIGHER = ("top1", "agreement")  # scores of which the higher is better
+
+
+@dataclass(frozen=True)
+class Options(TrainingOptions):
+    """The file, and what Distiller takes from its command line."""
+
+    file: str = ""  # the schedule, a YAML file; relative to the target's file
+    epochs: int = 90  # here and below the defaults are Distiller's
+    batch_size: int = 256
+    lr: float = 0.1  # of SGD; it stays, or is what the file's lr_schedulers begin with
+    momentum: float = 0.9  # not Nesterov's
+    weight_decay: float = 1e-4
+    augment: tuple[Augment, ...] | None = None  # flip (mirror), crop (shift by 4 pixels at most); None: the source's
+    distill: float = 0.0  # 0: labels alone .. 1: what the teacher answers alone
+    temperature: float = 4.0  # of the distillation of classes
+    teacher: str = ""  # its factory, pkg.mod:fn, with the source's inputs and outputs; empty: the uncompressed net
+    loss: Literal["auto", "cross_entropy", "mse"] = "auto"  # auto: by the labels, whole numbers are classes
+    amp: Literal["auto", "on", "off"] = "off"  # 16-bit computing; auto: on a GPU, and on a CPU made for it
+    loop: str = ""  # the user's own, pkg.mod:fn, called as fn(net, training); empty: ours
+
+    def __post_init__(self) -> None:
+        if not self.file:
+            raise ValueError("file is missing: give the YAML file of a schedule")
+        if not 0 <= self.momentum < 1:
+            raise ValueError("momentum must be at least 0 and below 1")
+        if self.teacher and not self.distill:
+            raise ValueError("teacher is used with distill above 0 only")
+        setup.check(self)
+
+    @property
+    def nesterov(self) -> bool:
+        """Distiller's momentum is not."""
+        return False
+
+
+class ScheduleFacts(setup.TrainingFacts):
+    """And what the schedule did: what is odd about the file, and the zeros of each weight in the end."""
+
+    warnings: list[str]
+    sparsity: list[sparsity.WeightSparsity]
+
+
+@dataclass
+class Scheduled(Training):
+    """Training in which a schedule acts around the steps of any loop."""
+
+    schedule: Schedule | None = None
+    scheduler: CompressionScheduler = field(init=False)
+    optimizer: torch.optim.Optimizer = field(init=False)
+
+    @property
+    def options(self) -> Options:
+        """The technique's."""
+        options: Options = self.request.options
+        return options
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """As ever; masks are chosen before the first one, applied before each, and hold after its step."""
+        for step, batch in enumerate(super().batches(epoch)):
+            if step == 0:
+                self.scheduler.on_epoch_begin(epoch)
+            self.scheduler.on_minibatch_begin(epoch, step, self.steps)
+            yield batch
+            self.scheduler.on_minibatch_end()
+
+    def loss(self, net: torch.nn.Module, inputs: dict[str, torch.Tensor], labels: torch.Tensor | None) -> torch.Tensor:
+        """Of one batch, with what the regularizers add."""
+        loss = self.scheduler.before_backward_pass(super().loss(net, inputs, labels))
+        self.last = loss.detach()
+        return loss
+
+    def rate(self, epoch: int, step: int) -> float:
+        """As the schedule has set it."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def resume(self, net: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: checkpoint.Stateful) -> int:
+        """As ever; from now on the schedule acts on this net and optimizer."""
+        assert self.schedule is not None
+        self.optimizer, self.scheduler = optimizer, CompressionScheduler(net, optimizer, self.schedule)
+        optimizer.register_step_pre_hook(lambda *_: self.scheduler.before_parameter_optimization())
+        return super().resume(net, optimizer, *others, self.scheduler)
+
+    def ended(
+        self,
+        net: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *others: checkpoint.Stateful,
+        loss: float | None = None,
+    ) -> None:
+        """As ever; what the schedule remembers is kept, too."""
+        super().ended(net, optimizer, *others, self.scheduler, loss=loss)
+
+    def _of(self) -> str:
+        """And by which schedule."""
+        return f"{super()._of()} {sha256_of(Path(self.options.file))}"
+
+    def scored(self, net: torch.nn.Module) -> None:
+        """Masks are kept for good and the next learning rates set; "min" of a plateau is the loss on what trains."""
+        newest = self.history[-1]
+        loss, score = newest["loss"], newest["select"]
+        metrics = {"min": loss, "max": score if self.metric in HIGHER else None}
+        self.scheduler.on_epoch_end({name: value for name, value in metrics.items() if value is not None})
+        newest["sparsity"] = sparsity.share(net)
+
+
+def apply(request: Request) -> Artifact:
+    """The module, trained; inputs: "model", "samples" (select), "dense" (the uncompressed net), "training" (train).
+
+    facts: those of finetune, each epoch with its "sparsity", 0..1; "warnings" of the schedule; "sparsity": the zeros
+    of each weight. Raises InputError for a schedule that is wrong or does not fit the net, and for data that cannot
+    train; StageFailed where the loss diverges.
+    """
+    request = setup.settled(request)
+    schedule = reader.read(request.options.file)
+    device = setup.best_device()
+    net = torch_module.rebuild(request.model)
+    training = setup.training(request, device, Scheduled)
+    training.schedule = schedule
+    if request.options.teacher:
+        teacher = torch_module.factory(request.options.teacher).requires_grad_(False)
+        training.dense = setup.placed(teacher, device, request.model)
+    kept = torch_edits.zeros(torch_module.edits(request.model))
+    net = setup.placed(net, device, request.model)
+    with computing(setup.cores(), device), zeros_kept(net, kept), batch_norms.apart(net, training):
+        setup.train(net, training)
+        edits = training.scheduler.finish()
+    net = net.to("cpu").eval()
+    facts: ScheduleFacts = {
+        **setup.facts(training),
+        "warnings": list(schedule.warnings),
+        "sparsity": sparsity.table(net),
+    }
+    return torch_module.save(net, request, edits, facts)
