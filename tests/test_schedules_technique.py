@@ -129,7 +129,6 @@ def test_names_that_the_net_lacks_are_one_line(case: Case, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"file": ""}, "file is missing"),
         ({"file": "s.yaml", "momentum": 1.0}, "momentum"),
         ({"file": "s.yaml", "teacher": "nets:build"}, "teacher is used with distill"),
     ],

@@ -51,8 +51,6 @@ class Options(TrainingOptions):
     loop: str = ""  # the user's own, pkg.mod:fn, called as fn(net, training); empty: ours
 
     def __post_init__(self) -> None:
-        if not self.file:
-            raise ValueError("file is missing: give the YAML file of a schedule")
         if not 0 <= self.momentum < 1:
             raise ValueError("momentum must be at least 0 and below 1")
         if self.teacher and not self.distill:
@@ -139,13 +137,15 @@ def apply(request: Request) -> Artifact:
     """The module, trained; inputs: "model", "samples" (select), "dense" (the uncompressed net), "training" (train).
 
     facts: those of finetune, each epoch with its "sparsity", 0..1; "warnings" of the schedule; "sparsity": the zeros
-    of each weight. Raises InputError for a schedule that is wrong or does not fit the net, and for data that cannot
-    train; StageFailed where the loss diverges.
+    of each weight; {"lost": why} where no file is named. Raises InputError for a schedule that is wrong or does not fit
+    the net, and for data that cannot train; StageFailed where the loss diverges.
     """
     request = setup.settled(request)
+    net = torch_module.rebuild(request.model)
+    if not request.options.file:
+        return torch_module.save(net, request, [], {"lost": "no schedule is named: give its YAML file as `file`"})
     schedule = reader.read(request.options.file)
     device = setup.best_device()
-    net = torch_module.rebuild(request.model)
     training = setup.training(request, device, Scheduled)
     training.schedule = schedule
     if request.options.teacher:
