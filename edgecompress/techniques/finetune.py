@@ -25,7 +25,7 @@ WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
-FILES = ("early",)
+FILE_OPTIONS = ("early",)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
-FILES = ("file",)
+FILE_OPTIONS = ("file",)
 
 HIGHER = ("top1", "agreement")  # scores of which the higher is better
 
