@@ -347,9 +347,6 @@ def test_a_state_of_another_model_or_schedule_is_refused(tmp_path: Path) -> None
 
 
 def test_what_is_not_run_yet_says_so(tmp_path: Path) -> None:
-    quantizer = {"class": "DorefaQuantizer"}
-    with pytest.raises(InputError, match=r"s.yaml: line \d+: i0: DorefaQuantizer is read, but not run yet"):
-        Run(written(tmp_path, [("quantizer", quantizer, {}, (0, 2, 1))]))
     thinning = {"class": "FilterRemover", "thinning_func_str": "remove_filters", "arch": "x", "dataset": "y"}
     with pytest.warns(
         UserWarning, match=r"line \d+: i0: FilterRemover is not run yet; what is pruned stays in the model"

@@ -101,6 +101,25 @@ def test_stopped_and_started_again_it_ends_with_the_same_weights_and_masks(
     assert said[0] == f"resuming after epoch {epoch} of 4, from its checkpoint"
 
 
+QUANTIZED = """
+quantizers:
+  q: {class: PACTQuantizer, bits_weights: 4, bits_activations: 4, act_clip_init_val: 2.0}
+policies:
+  - {quantizer: {instance_name: q}, starting_epoch: 0, ending_epoch: 4, frequency: 1}
+"""
+
+
+def test_a_quantizer_leaves_weights_and_activations_on_levels_after_a_stop_too(case: Case, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(QUANTIZED, encoding="utf-8")
+    straight = schedule.apply(request(case, file, epochs=2))
+    keep = folder(tmp_path / "keep")
+    stopped(request(case, file, keep, epochs=2), 1)
+    assert_equal(schedule.apply(request(case, file, keep, epochs=2)), straight)
+    assert {edit["edit"] for edit in torch_module.edits(straight)} == {"levels"}
+    assert all(len(set(weight.flat)) <= 16 for weight in weights(straight).values() if weight.ndim == 4)
+
+
 def test_a_checkpoint_of_another_schedule_is_not_gone_on_from(
     case: Case, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

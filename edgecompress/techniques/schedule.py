@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from edgecompress.core.model import Artifact, Request, sha256_of
 from edgecompress.formats import torch_edits, torch_module
@@ -74,6 +74,7 @@ class ScheduleFacts(setup.TrainingFacts):
 class Scheduled(Training):
     """Training in which a schedule acts around the steps of any loop."""
 
+    keeps_shapes: ClassVar[bool] = False  # a quantizer learns where activations are clipped
     schedule: Schedule | None = None
     scheduler: CompressionScheduler = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)

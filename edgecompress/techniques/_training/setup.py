@@ -207,7 +207,8 @@ def train(net: torch.nn.Module, training: Training) -> None:
     except Exception as error:
         kind, who = (InputError, own) if own else (StageFailed, "training")
         raise kind(f"{who} raised {user_code.error_line(error)}") from error
-    if changed := [name for name, shape in _shapes(net).items() if shapes.get(name) != shape]:
+    changed = [name for name, shape in _shapes(net).items() if shapes.get(name) != shape]
+    if changed and training.keeps_shapes:
         raise InputError(f"{own}: it changed the shape of '{changed[0]}'; a training loop must keep the net's shapes")
 
 
