@@ -68,9 +68,9 @@ def test_it_prunes_as_the_file_says_and_training_that_follows_keeps_the_zeros(ca
     assert [epoch["lr"] for epoch in epochs] == pytest.approx([0.01, 0.005, 0.0025, 0.00125])
     assert epochs[0]["sparsity"] < epochs[2]["sparsity"] == epochs[3]["sparsity"]
     first, second, *_ = convolutions(case)
-    rows = {row["name"]: row for row in made.facts["sparsity"]}
-    assert rows[first]["fine"] == pytest.approx(0.6, abs=0.01)
-    assert rows[second]["filters"] == 0.25
+    rows = {row["name"]: row for row in made.facts["weights"]}
+    assert rows[first]["fine_pct"] == pytest.approx(60, abs=1)
+    assert rows[second]["filters_pct"] == 25
     assert torch_edits.zeros(torch_module.edits(made)) == [first, second]
     after = finetune.apply(dataclasses.replace(case, model=made).request())
     zero = weights(made)[first] == 0
