@@ -75,6 +75,14 @@ class Mask:
         self.parameter.data.mul_(kept)
         return not bool(kept.all())
 
+    def select(self, axis: int, stays: Tensor) -> None:
+        """Part of the places on an axis, as the parameter has them now."""
+        stays = stays.to(self.parameter.device)
+        if self.values is not None:
+            self.values = self.values.index_select(axis, stays)
+        if self._dense is not None:
+            self._dense = self._dense.index_select(axis, stays)
+
     def narrow(self, values: Tensor) -> None:
         """What `values` masks is masked from now on, besides what was."""
         self.values = values if self.values is None else self.values * values
