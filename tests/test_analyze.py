@@ -18,10 +18,10 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import Roof
 from edgecompress.data import tensors
-from edgecompress.formats import torch_module
+from edgecompress.formats import sparsity, torch_module
 from edgecompress.pipeline.job import job
 from edgecompress.stages import analyze, trace
-from edgecompress.stages.analyze import page, sensitivity, sparsity
+from edgecompress.stages.analyze import page, sensitivity
 
 slow = pytest.mark.slow
 Told = pytest.CaptureFixture[str]

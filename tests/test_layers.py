@@ -24,8 +24,8 @@ LAYERS = (
     ("device",),
     ("reporting",),
     ("packaging",),
-    ("techniques",),
     ("schedules",),
+    ("techniques",),
     ("engines", "plugins", "stages"),  # all are reached by name, and do not know each other
     ("pipeline",),
     ("commands",),

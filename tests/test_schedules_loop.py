@@ -347,12 +347,6 @@ def test_a_state_of_another_model_or_schedule_is_refused(tmp_path: Path) -> None
 # --------------------------------------------------------------------------- what is refused, or warned of
 
 
-def test_what_is_not_run_yet_says_so(tmp_path: Path) -> None:
-    quantizer = {"class": "DorefaQuantizer"}
-    with pytest.raises(InputError, match=r"s.yaml: line \d+: i0: DorefaQuantizer is read, but not run yet"):
-        Run(written(tmp_path, [("quantizer", quantizer, {}, (0, 2, 1))]))
-
-
 def test_what_is_odd_in_a_schedule_is_warned_of(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"s.yaml: line \d+: policies: i0: keep_mask does nothing: epoch 3, the last"):
         Run(written(tmp_path, [("pruner", level(0.5), {"keep_mask": True}, (0, 4, 2))]))

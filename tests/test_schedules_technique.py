@@ -68,9 +68,9 @@ def test_it_prunes_as_the_file_says_and_training_that_follows_keeps_the_zeros(ca
     assert [epoch["lr"] for epoch in epochs] == pytest.approx([0.01, 0.005, 0.0025, 0.00125])
     assert epochs[0]["sparsity"] < epochs[2]["sparsity"] == epochs[3]["sparsity"]
     first, second, *_ = convolutions(case)
-    rows = {row["name"]: row for row in made.facts["sparsity"]}
-    assert rows[first]["fine"] == pytest.approx(0.6, abs=0.01)
-    assert rows[second]["filters"] == 0.25
+    rows = {row["name"]: row for row in made.facts["weights"]}
+    assert rows[first]["fine_pct"] == pytest.approx(60, abs=1)
+    assert rows[second]["filters_pct"] == 25
     assert torch_edits.zeros(torch_module.edits(made)) == [first, second]
     after = finetune.apply(dataclasses.replace(case, model=made).request())
     zero = weights(made)[first] == 0
@@ -99,6 +99,25 @@ def test_stopped_and_started_again_it_ends_with_the_same_weights_and_masks(
     again = dataclasses.replace(request(case, file, keep), progress=lambda _, what: said.append(what))
     assert_equal(schedule.apply(again), straight)
     assert said[0] == f"resuming after epoch {epoch} of 4, from its checkpoint"
+
+
+QUANTIZED = """
+quantizers:
+  q: {class: PACTQuantizer, bits_weights: 4, bits_activations: 4, act_clip_init_val: 2.0}
+policies:
+  - {quantizer: {instance_name: q}, starting_epoch: 0, ending_epoch: 4, frequency: 1}
+"""
+
+
+def test_a_quantizer_leaves_weights_and_activations_on_levels_after_a_stop_too(case: Case, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(QUANTIZED, encoding="utf-8")
+    straight = schedule.apply(request(case, file, epochs=2))
+    keep = folder(tmp_path / "keep")
+    stopped(request(case, file, keep, epochs=2), 1)
+    assert_equal(schedule.apply(request(case, file, keep, epochs=2)), straight)
+    assert {edit["edit"] for edit in torch_module.edits(straight)} == {"levels"}
+    assert all(len(set(weight.flat)) <= 16 for weight in weights(straight).values() if weight.ndim == 4)
 
 
 THINNER = """

@@ -137,7 +137,7 @@ def _with_files(variant: Variant, place: str, target: Path, told: Collection[str
     steps = []
     for index, step in enumerate(variant.compress):
         use = step.get("use")
-        files = registry.technique(use).files if use in registry.names("techniques") else ()
+        files = registry.technique(use).file_options if use in registry.names("techniques") else ()
         steps.append(dict(step))
         for option in files:
             base = Path.cwd() if f"{place}.compress[{index}].{option}" in told else target.resolve().parent

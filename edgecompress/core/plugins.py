@@ -87,7 +87,7 @@ class TechniquePlugin(Step):
     options: type[DataclassInstance] = field(metadata={"key": "Options"})
     apply: Callable[[Request], Artifact]
     """Fills `request.out` with an artifact of kind WRITES; inputs: "model", and what NEEDS names."""
-    files: tuple[str, ...] = ()
+    file_options: tuple[str, ...] = ()
     """Its options that name files of the user's: in a target's file they are relative to its folder."""
     expand: Callable[[Options], Sequence[tuple[str, Mapping[str, Json]]] | None] | None = None
     """The steps, as (technique, options), that one step of a recipe stands for, or None."""

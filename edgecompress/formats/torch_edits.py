@@ -4,6 +4,8 @@
 {"edit": "replace", "module": "layer1.2", "by": [["Conv2d", {"in_channels": 16, ...}], ...]}   several are a Sequential
 {"edit": "bind", "inputs": {"rate": 16000}}   forward is called with these values; a list is a tensor
 {"edit": "zeros", "parameters": ["layer1.0.conv1.weight"]}   what is zero in them stays zero in training
+{"edit": "levels", "module": "relu1", "step": 0.1, "low": 0, "high": 15}   its output is rounded to 0, 0.1, ... 1.5;
+    with "input": 0 its first input is
 
 A stranger's edits execute nothing: attributes are whole numbers that the module has already, layers come from LAYERS.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
 
@@ -58,15 +61,20 @@ class Edit(TypedDict, total=False):
     by: Sequence[Sequence[str | Mapping[str, Option]] | tuple[str, LinearOptions | ConvOptions]]  # (kind, options) each
     parameters: Sequence[str]
     inputs: Mapping[str, Json]
+    step: float
+    low: int
+    high: int
+    input: int
 
 
 LAYERS = ("Identity", "Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
 LARGEST = 1 << 24  # of a dimension
+MOST_INPUTS = 64  # of a module
 
 
 def apply(net: torch.nn.Module, edits: Sequence[Edit]) -> None:
     """Replays the edits on `net`; new weights hold anything. Raises InputError for an edit that does not fit it."""
-    known = {"resize": _resize, "replace": _replace, "zeros": _check_zeros, "bind": _bind}
+    known = {"resize": _resize, "replace": _replace, "zeros": _check_zeros, "bind": _bind, "levels": _levels}
     for edit in edits:
         try:
             known[edit["edit"]](net, edit)
@@ -169,3 +177,16 @@ def _bind(net: torch.nn.Module, edit: Edit) -> None:
 def _check_zeros(net: torch.nn.Module, edit: Edit) -> None:
     for name in edit["parameters"]:
         net.get_parameter(name)
+
+
+def _levels(net: torch.nn.Module, edit: Edit) -> None:
+    from edgecompress.formats import torch_levels
+
+    step, low, high, place = edit["step"], edit["low"], edit["high"], edit.get("input")
+    if isinstance(step, bool) or not isinstance(step, (int, float)) or not (math.isfinite(step) and step > 0):
+        raise ValueError(f"step cannot be {step}")
+    if any(isinstance(n, bool) or not isinstance(n, int) or abs(n) >= 1 << 32 for n in (low, high)) or low > high:
+        raise ValueError(f"no levels from {low} to {high}")
+    if place is not None and not (_is_size(place) and isinstance(place, int) and 0 <= place < MOST_INPUTS):
+        raise ValueError(f"no input {place}")
+    torch_levels.attach(net.get_submodule(edit["module"]), torch_levels.Levels(step, low, high), place)

@@ -68,7 +68,7 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
     traces, called = reference == TRACE, registry.step(reference)
     needs = ("samples",) if traces else called.needs
     code = job.resolved.torch or any(is_factory(str(value)) for value in options.values())
-    files = called.files if isinstance(called, TechniquePlugin) else ()
+    files = called.file_options if isinstance(called, TechniquePlugin) else ()
     return Stage(
         name,
         reference,

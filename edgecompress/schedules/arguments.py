@@ -18,6 +18,12 @@ Clip = Literal["NONE", "None", "AVG", "N_STD", "GAUSS", "LAPLACE"]
 EVERY = "*"  # in a table by parameter: all that are not named
 
 
+def _bits(given: Mapping[str, int | str | None]) -> None:
+    for name, bits in given.items():
+        if isinstance(bits, int) and not 1 <= bits <= 32:
+            raise ValueError(f"{name} must be from 1 to 32, or null for floating point, not {bits}")
+
+
 def _shares(values: Iterable[float], what: str) -> None:
     if not all(0 <= value <= 1 for value in values):
         raise ValueError(f"{what} must be between 0 and 1")
@@ -238,6 +244,7 @@ class GroupVariance:
 
 # --------------------------------------------------------------------------- quantizers
 
+BITS = ("bits_activations", "bits_weights", "bits_bias")
 Default = Literal["default"]  # an override that says nothing of it; null says: in floating point
 
 
@@ -258,6 +265,9 @@ class InputOverride:
     mode: Mode | Modes | None = None
     clip_acts: Clip | None = None
     clip_n_stds: float | None = None
+
+    def __post_init__(self) -> None:
+        _bits({"bits_activations": self.bits_activations})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +290,11 @@ class Override:
     quantize_inputs: bool | None = None
     input_overrides: Mapping[str, InputOverride] | None = None
 
+    def __post_init__(self) -> None:
+        _bits({name: getattr(self, name) for name in BITS})
+        if not all(place.isdecimal() for place in self.input_overrides or {}):
+            raise ValueError("input_overrides are of inputs by their number, from 0")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Quantizer:
@@ -291,6 +306,7 @@ class Quantizer:
     overrides: Mapping[str, Override] | None = None
 
     def __post_init__(self) -> None:
+        _bits({name: getattr(self, name) for name in BITS})
         for pattern in self.overrides or {}:
             try:
                 re.compile(pattern)
@@ -313,6 +329,11 @@ class LearnedClip(LowBits):
     act_clip_init_val: float = 8.0
     act_clip_decay: float | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.act_clip_init_val <= 0:
+            raise ValueError("act_clip_init_val must be above 0")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range(Quantizer):
@@ -326,6 +347,12 @@ class Range(Quantizer):
     per_channel_wts: bool = False
     quantize_inputs: bool = True
     num_bits_inputs: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _bits({"num_bits_inputs": self.num_bits_inputs})
+        if not 0 < self.ema_decay < 1:
+            raise ValueError("ema_decay must be between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,6 +374,14 @@ class PostTraining(Quantizer):
     fpq_module: int | Literal["half", "bfloat16", "bf16"] | None = None
     save_fp_weights: bool = False
     also_clip_weights: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _bits({"bits_parameters": self.bits_parameters})
+        if self.clip_acts == "N_STD" and not (self.clip_n_stds and self.clip_n_stds > 0):
+            raise ValueError("clip_acts N_STD needs clip_n_stds, above 0")
+        if self.also_clip_weights and self.per_channel_wts:
+            raise ValueError("also_clip_weights needs per_channel_wts: false")
 
 
 # --------------------------------------------------------------------------- learning rates

@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import InputError, first_line
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor, fx, nn
 
 
-def following(model: nn.Module, where: str) -> dict[str, nn.BatchNorm2d]:
-    """By the weight of each convolution of images: the batch norm that alone reads it. Raises InputError."""
-    from torch import fx, nn
+def traced(model: nn.Module, where: str) -> fx.Graph:
+    """What calls what. Raises InputError, which begins with `where`, for a model that cannot be traced."""
+    from torch import fx
 
     try:
-        graph = fx.Tracer().trace(model)
+        return fx.Tracer().trace(model)
     except Exception as error:  # whatever the code of a model does with a proxy
-        raise InputError(f"{where}: fold_batchnorm: the model cannot be traced: {first_line(error)}") from error
+        raise InputError(f"{where}: the model cannot be traced: {first_line(error)}") from error
+
+
+def following(graph: fx.Graph, model: nn.Module) -> dict[str, nn.BatchNorm2d]:
+    """By the weight of each convolution of images: the batch norm that alone reads it."""
+    from torch import nn
+
     modules = dict(model.named_modules())
     found = {}
     for node in graph.nodes:

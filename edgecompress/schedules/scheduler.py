@@ -15,6 +15,7 @@ from edgecompress.formats import torch_edits
 from edgecompress.schedules import arguments, batch_norms, parameters, pruners, reader
 from edgecompress.schedules.learning_rates import LearningRate
 from edgecompress.schedules.masks import Mask
+from edgecompress.schedules.quantizers import Quantizing
 from edgecompress.schedules.rates import Moment
 from edgecompress.schedules.reader import Policy, Schedule
 from edgecompress.schedules.regularizers import Regularizer
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-FILE = "schedule.safetensors"  # the masks; in its metadata all else, as JSON
+FILE = "schedule.safetensors"  # the masks, and a quantizer's tensors; in its metadata all else, as JSON
 CARD = "numbers"
+QUANTIZED = "quantized:"  # what the names of a quantizer's tensors begin with
 
 
 class PruningNumbers(TypedDict):
@@ -45,10 +47,14 @@ class Numbers(TypedDict):
 
 
 class State(TypedDict):
-    """What `state_dict` gives: `masks_dict` by the model's names, None where nothing is masked."""
+    """What `state_dict` gives: `masks_dict` by the model's names, None where nothing is masked.
+
+    `quantized` has the float weights of a quantizer, and what its activations learned.
+    """
 
     masks_dict: dict[str, Tensor | None]
     numbers: Numbers
+    quantized: dict[str, Tensor]
 
 
 class CompressionScheduler:
@@ -90,12 +96,11 @@ class CompressionScheduler:
         kinds: dict[str, list[Policy]] = {kind: [] for kind in reader.KINDS}
         for policy in self.schedule.policies:
             kinds[policy.kind].append(policy)
-        for policy in kinds["quantizer"]:
-            raise InputError(f"{policy.where}: {policy.instance.name}: {policy.instance.cls} is read, but not run yet")
         self._pruning = [_Pruning(policy, model, of) for policy in kinds["pruner"]]
-        self._thinner = (
-            Thinner(model, optimizer, of, example_inputs, kinds["extension"]) if kinds["extension"] else None
-        )
+        thins = kinds["extension"]
+        self._thinner = Thinner(model, optimizer, of, example_inputs, thins) if thins else None
+        pruned = [mask.parameter for each in self._pruning for mask in each.masks.values()]
+        self._quantizing = Quantizing(kinds["quantizer"], model, optimizer, pruned)
         self._regularizing = [_Regularizing(policy, model, of) for policy in kinds["regularizer"]]
         used = {policy.instance.name: policy.instance for policy in kinds["lr_scheduler"]}
         self._rates = {name: LearningRate(instance, optimizer) for name, instance in used.items()}
@@ -105,9 +110,11 @@ class CompressionScheduler:
     def on_epoch_begin(self, epoch: int) -> None:
         """Chooses the masks of an epoch, counted from 0. Raises InputError where nothing of a weight would stay."""
         self._epoch = epoch
+        self._quantizing.release()
         for each in self._pruning:
             if epoch in each.policy.epochs:
                 each.begin_epoch(epoch)
+        self._quantizing.hold()
 
     def on_minibatch_begin(self, epoch: int, step: int, steps: int) -> None:
         """Masks the weights for the forward pass of a step, of as many as the epoch has."""
@@ -115,11 +122,13 @@ class CompressionScheduler:
             raise InputError(f"on_minibatch_begin: call on_epoch_begin({epoch}) before the first step of the epoch")
         self._last = step == steps - 1
         pruning = {id(each.policy): each for each in self._pruning}
+        self._quantizing.release()
         for policy in (each for each in self.schedule.policies if epoch in each.epochs):
             if policy.kind == "pruner":
                 pruning[id(policy)].begin_step(epoch, step, steps)
             elif policy.kind == "extension" and step == 0:
                 self._thin(policy)
+        self._quantizing.hold()
 
     def _thin(self, policy: Policy) -> None:
         assert self._thinner is not None
@@ -137,6 +146,7 @@ class CompressionScheduler:
 
     def before_parameter_optimization(self) -> None:
         """The weights as the optimizer is to change them."""
+        self._quantizing.backward()
         for each in self._pruning:
             if self._epoch in each.policy.epochs:
                 for mask in each.masks.values():
@@ -154,11 +164,14 @@ class CompressionScheduler:
             if self._epoch in pruning.policy.epochs and pruning.arguments.discard_masks_at_minibatch_end:
                 for mask in pruning.masks.values():
                     mask.values = None
+        self._quantizing.hold()
 
     def on_epoch_end(self, metrics: Mapping[str, float] | None = None) -> None:
         """Keeps masks for good, and sets the next epoch's learning rates; a plateau needs the metric "min" or "max"."""
+        self._quantizing.release()
         for each in self._pruning:
             each.end_epoch(self._epoch)
+        self._quantizing.hold()
         for policy in self._setting:
             if self._epoch in policy.epochs:
                 self._rates[policy.instance.name].step(self._epoch + 1, metrics or {})
@@ -166,13 +179,14 @@ class CompressionScheduler:
     def finish(self) -> list[torch_edits.Edit]:
         """After the last epoch: the model is as it is to be, and nothing of the schedule holds on to it any more.
 
-        Returns the edits of the net that was given: its sizes after thinning, and the parameters whose zeros stay.
+        Returns the edits of the net that was given: its sizes after thinning, the levels of its activations, and the
+        parameters whose zeros stay. Raises InputError where a quantizer has learned nothing.
         """
         for each in self._pruning:
             each.release()
         kept = [name for name, mask in self.masks.items() if not mask.forward_only and mask.keeps_zeros()]
-        resized = self._thinner.edits() if self._thinner else []
-        return [*resized, *([torch_edits.Edit(edit="zeros", parameters=kept)] if kept else [])]
+        edits = [*self._quantizing.finish(), *(self._thinner.edits() if self._thinner else [])]
+        return [*edits, {"edit": "zeros", "parameters": kept}] if kept else edits
 
     # ----------------------------------------------------------------------- state
 
@@ -184,7 +198,8 @@ class CompressionScheduler:
             "learning_rates": {name: rate.state() for name, rate in self._rates.items()},
             "thinned": self._thinner.gone if self._thinner else [],
         }
-        return {"masks_dict": {name: mask.values for name, mask in self.masks.items()}, "numbers": numbers}
+        masks = {name: mask.values for name, mask in self.masks.items()}
+        return {"masks_dict": masks, "numbers": numbers, "quantized": self._quantizing.tensors()}
 
     def load_state_dict(self, state: State) -> None:
         """The inverse; a model that was thinned is thinned again: load its own state, and the optimizer's, after this.
@@ -202,6 +217,7 @@ class CompressionScheduler:
                 )
         if len(numbers["pruning"]) != len(self._pruning) or numbers["learning_rates"].keys() != self._rates.keys():
             raise InputError(f"the state is not of the schedule {self.schedule.path}; load the schedule that it is of")
+        self._quantizing.check(state["quantized"])
         for name, mask in self.masks.items():
             values = masks.get(name)
             mask.values = None if values is None else values.to(mask.parameter)
@@ -212,6 +228,7 @@ class CompressionScheduler:
             each.pruner.rule.state.update(kept["rule"])
         for name, rate in self._rates.items():
             rate.restore(numbers["learning_rates"][name])
+        self._quantizing.load(state["quantized"])
 
     def save(self, folder: str | Path) -> None:
         """Writes the state into a folder, which it makes: one file, whole or not there."""
@@ -222,6 +239,7 @@ class CompressionScheduler:
         masked = {
             n: values.detach().cpu().contiguous() for n, values in state["masks_dict"].items() if values is not None
         }
+        masked |= {f"{QUANTIZED}{name}": each.cpu().contiguous() for name, each in state["quantized"].items()}
         part = place / f"{FILE}.{os.getpid()}.part"
         save_file(masked, part, {CARD: json.dumps(state["numbers"])})
         part.replace(place / FILE)
@@ -234,8 +252,11 @@ class CompressionScheduler:
         try:
             with safe_open(file, "pt") as stored:
                 numbers = json.loads((stored.metadata() or {})[CARD])
-                masks = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-            self.load_state_dict({"masks_dict": masks, "numbers": numbers})
+                tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            own = {name: each for name, each in tensors.items() if name.startswith(QUANTIZED)}
+            masks: dict[str, Tensor | None] = {name: each for name, each in tensors.items() if name not in own}
+            quantized = {name.removeprefix(QUANTIZED): each for name, each in own.items()}
+            self.load_state_dict({"masks_dict": masks, "numbers": numbers, "quantized": quantized})
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise blamed(error)(f"{file}: cannot be read as the state of a schedule: {error}") from error
 
@@ -249,7 +270,9 @@ class _Pruning:
         self.arguments = policy.arguments
         self.pruner = pruners.build(policy, model)
         self.masks = {name: masks[id(parameter)] for name, parameter in self.pruner.parameters.items()}
-        self.norms = batch_norms.following(model, policy.where) if self.arguments.fold_batchnorm else {}
+        self.norms = {}
+        if self.arguments.fold_batchnorm:
+            self.norms = batch_norms.following(batch_norms.traced(model, f"{policy.where}: fold_batchnorm"), model)
         self.begun = False
 
     def begin_epoch(self, epoch: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, TypedDict
@@ -94,7 +94,7 @@ def zeroed(
         if weight.parameter in gone:
             weight.tensor.data.masked_fill_(torch.from_numpy(gone[weight.parameter]), 0)
     edits: list[torch_edits.Edit] = [{"edit": "zeros", "parameters": list(gone)}]
-    return torch_module.save(net, request, edits, {"sparsity": _sparsity(weights(net), gone, left, kind)})
+    return torch_module.save(net, request, edits, {"sparsity": told(weights(net), gone, left, kind)})
 
 
 class WeightZeros(TypedDict):
@@ -115,9 +115,8 @@ class PrunedWeights(TypedDict):
     total: dict[str, int]
 
 
-def _sparsity(
-    known: Sequence[Weight], gone: Mapping[str, np.ndarray], left: Mapping[str, str], kind: str
-) -> PrunedWeights:
+def told(known: Sequence[Weight], gone: Collection[str], left: Mapping[str, str], kind: str) -> PrunedWeights:
+    """The zeros of those weights, of which the parameters `gone` were pruned."""
     rows: list[WeightZeros] = [
         {
             "name": weight.layer,

@@ -25,7 +25,7 @@ WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
-FILES = ("early",)
+FILE_OPTIONS = ("early",)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _rewind(net: torch.nn.Module, request: Request) -> None:
     options: Options = request.options
     if options.rewind != "weights":
         return
-    changed = next((e for e in torch_module.edits(request.model) if e["edit"] != "zeros"), None)
+    changed = next((e for e in torch_module.edits(request.model) if e["edit"] not in ("zeros", "levels")), None)
     if changed:
         raise InputError(
             f"rewind = 'weights': '{changed['module']}' has changed its shape, so the early weights do not fit; use "

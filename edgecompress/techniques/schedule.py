@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from edgecompress.core.model import Artifact, Request, sha256_of
-from edgecompress.formats import torch_edits, torch_module
-from edgecompress.schedules import reader, sparsity
+from edgecompress.formats import sparsity, torch_edits, torch_module
+from edgecompress.schedules import reader
 from edgecompress.schedules.reader import Schedule
 from edgecompress.schedules.scheduler import CompressionScheduler
+from edgecompress.techniques import _sparsity
 from edgecompress.techniques._training import batch_norms, checkpoint, setup
 from edgecompress.techniques._training.data import Augment, Batch
 from edgecompress.techniques._training.loop import Training, computing, zeros_kept
@@ -27,7 +28,7 @@ WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
-FILES = ("file",)
+FILE_OPTIONS = ("file",)
 
 HIGHER = ("top1", "agreement")  # scores of which the higher is better
 
@@ -64,16 +65,18 @@ class Options(TrainingOptions):
 
 
 class ScheduleFacts(setup.TrainingFacts):
-    """And what the schedule did: what is odd about the file, and the zeros of each weight in the end."""
+    """And what the schedule did: what is odd about the file, the zeros that stay, and Distiller's table of weights."""
 
     warnings: list[str]
-    sparsity: list[sparsity.WeightSparsity]
+    sparsity: _sparsity.PrunedWeights
+    weights: list[sparsity.WeightSparsity]
 
 
 @dataclass
 class Scheduled(Training):
     """Training in which a schedule acts around the steps of any loop."""
 
+    keeps_shapes: ClassVar[bool] = False  # a quantizer learns where activations are clipped, and nets are thinned
     schedule: Schedule | None = None
     scheduler: CompressionScheduler = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
@@ -125,11 +128,6 @@ class Scheduled(Training):
         """As ever; what the schedule remembers is kept, too."""
         super().ended(net, optimizer, *others, self.scheduler, loss=loss)
 
-    @property
-    def keeps_shapes(self) -> bool:
-        """Unless the schedule has thinned it."""
-        return not self.scheduler.state_dict()["numbers"]["thinned"]
-
     def _of(self) -> str:
         """And by which schedule."""
         return f"{super()._of()} {sha256_of(Path(self.options.file))}"
@@ -140,15 +138,16 @@ class Scheduled(Training):
         loss, score = newest["loss"], newest["select"]
         metrics = {"min": loss, "max": score if self.metric in HIGHER else None}
         self.scheduler.on_epoch_end({name: value for name, value in metrics.items() if value is not None})
-        newest["sparsity"] = sparsity.share(net)
+        newest["sparsity"] = _share_of_zeros(net)
 
 
 def apply(request: Request) -> Artifact:
     """The module, trained; inputs: "model", "samples" (select), "dense" (the uncompressed net), "training" (train).
 
-    facts: those of finetune, each epoch with its "sparsity", 0..1; "warnings" of the schedule; "sparsity": the zeros
-    of each weight; {"lost": why} where no file is named. Raises InputError for a schedule that is wrong or does not fit
-    the net, and for data that cannot train; StageFailed where the loss diverges.
+    facts: those of finetune, each epoch with its "sparsity", 0..1; "warnings" of the schedule; "sparsity": those of
+    the techniques that prune; "weights": see formats.sparsity; {"lost": why} where no file is named. Raises InputError
+    for a schedule that is wrong or does not fit the net, and for data that cannot train; StageFailed where the loss
+    diverges.
     """
     request = setup.settled(request)
     net = torch_module.rebuild(request.model)
@@ -170,6 +169,19 @@ def apply(request: Request) -> Artifact:
     facts: ScheduleFacts = {
         **setup.facts(training),
         "warnings": list(schedule.warnings),
-        "sparsity": sparsity.table(net),
+        "sparsity": _sparsity.told(_sparsity.weights(net), torch_edits.zeros(edits), {}, "by schedule"),
+        "weights": [sparsity.row(name, weight.detach().numpy()) for name, weight in _tabled(net)],
     }
     return torch_module.save(net, request, edits, facts)
+
+
+def _tabled(net: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """The weights of Distiller's table."""
+    return ((name, weight) for name, weight in net.named_parameters() if weight.ndim in (2, 4))
+
+
+def _share_of_zeros(net: torch.nn.Module) -> float:
+    """Of all those weights together."""
+    weights = [weight.detach() for _, weight in _tabled(net)]
+    elements = sum(weight.numel() for weight in weights)
+    return 1 - sum(int(weight.count_nonzero()) for weight in weights) / elements if elements else 0.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.source import TORCH
-from edgecompress.stages.analyze import layers, page, sensitivity, sparsity, weights
+from edgecompress.formats import sparsity
+from edgecompress.stages.analyze import layers, page, sensitivity, weights
 
 
 def run(request: Request) -> Artifact:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgecompress.core.json import Json
+from edgecompress.formats import sparsity
 from edgecompress.reporting import html, vega
 from edgecompress.reporting.figure_style import Values, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
 from edgecompress.reporting.html_tags import Raw, bdi, tag
 from edgecompress.reporting.tables import TextTable
-from edgecompress.stages.analyze import sparsity
 
 FILE = "analysis.html"
 ROW, AXIS = 18, 48  # pixels of a layer, and of the axis below them

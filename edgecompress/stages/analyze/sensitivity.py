@@ -11,8 +11,9 @@ from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.quantities import LOWER_IS_BETTER
 from edgecompress.data import metrics, output_error, states, tensors
+from edgecompress.formats import sparsity
 from edgecompress.stages import golden
-from edgecompress.stages.analyze import nets, sparsity
+from edgecompress.stages.analyze import nets
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Request
@@ -90,6 +90,7 @@ class Training:
     What is zero by a "zeros" edit is set to zero again after each step of any optimizer.
     """
 
+    keeps_shapes: ClassVar[bool] = True  # of all tensors of the net, which has no new ones
     request: Request
     device: torch.device  # the net's
     amp: str  # "off", or the type of autocast: "bfloat16", "float16"
@@ -309,11 +310,6 @@ class Training:
     def _run(self) -> str:
         """The folder of this part, below what is kept and below the log."""
         return f"generation-{self.part + 1}" if self.parts > 1 else ""
-
-    @property
-    def keeps_shapes(self) -> bool:
-        """Whether the net has to stay as wide as it is."""
-        return True
 
     def _of(self) -> str:
         """Which training this is: its inputs, options, seed and device."""
