@@ -410,6 +410,7 @@ def test_published_schedules_leave_as_many_macs_and_weights_as_they_say(
 ) -> None:
     from edgecompress.schedules import nets
 
+    torch.manual_seed(0)  # some draw a zero
     net = getattr(nets, name)()
     scheduler = started(net, SHARED / "distiller_schedules" / file, image=(1, 3, 32, 32))
     for epoch in (0, 14, 28, 30, 32, 48):
@@ -420,3 +421,45 @@ def test_published_schedules_leave_as_many_macs_and_weights_as_they_say(
         scheduler.on_epoch_end()
     assert macs(net) == left
     assert sum(int((weight != 0).sum()) for weight in net.parameters() if weight.dim() > 1) == nonzero
+
+
+def test_a_quantizer_beside_it_rounds_what_is_left(tmp_path: Path) -> None:
+    schedule = written(tmp_path, "remove_filters", half("conv1.weight"), at=1)
+    text = yaml.safe_load(schedule.read_text(encoding="utf-8"))
+    text["quantizers"] = {"q": {"class": "PACTQuantizer", "bits_weights": 3, "bits_activations": 4}}
+    text["policies"].append(
+        {"quantizer": {"instance_name": "q"}, "starting_epoch": 0, "ending_epoch": 2, "frequency": 1}
+    )
+    schedule.write_text(yaml.safe_dump(text, sort_keys=False), encoding="utf-8")
+    torch.manual_seed(1)
+    net = Rectified()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0001, momentum=0.9)
+    scheduler = started(net, schedule, optimizer)
+    for epoch in (0, 1):
+        begun(scheduler, epoch)
+        loss = scheduler.before_backward_pass(net(torch.randn(IMAGE)).square().mean())
+        optimizer.zero_grad()
+        loss.backward()
+        scheduler.before_parameter_optimization()
+        optimizer.step()
+        scheduler.on_minibatch_end()
+        scheduler.on_epoch_end()
+    edits = scheduler.finish()
+    assert widths(net)["conv1"] == [4, 8] and len(net.conv1.weight.unique()) <= 8
+    fresh, inputs = Rectified(), torch.randn(IMAGE)
+    torch_edits.apply(fresh, edits)
+    fresh.load_state_dict(net.state_dict(), strict=True)
+    assert torch.equal(fresh.eval()(inputs), net.eval()(inputs))
+
+
+class Rectified(Residual):
+    """With a module whose outputs a quantizer rounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Any) -> Any:
+        """As the other."""
+        x = self.stem(x)
+        return self.last(x + self.conv2(self.relu(self.conv1(x)))).mean((2, 3))

@@ -534,6 +534,18 @@ class Thinning:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rewinding:
+    """Not Distiller's: weights, learning rates or both become what they were when an epoch began."""
+
+    epoch: int
+    what: Literal["weights", "lr", "both"] = "both"
+
+    def __post_init__(self) -> None:
+        if self.epoch < 0:
+            raise ValueError("epoch counts from 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class PruningPolicy:
     """How a pruner is run."""
 
@@ -616,4 +628,7 @@ LR_SCHEDULERS: dict[str, type] = {
     "OneCycleLR": OneCycle,
     "ReduceLROnPlateau": Plateau,
 }
-EXTENSIONS: dict[str, type] = dict.fromkeys(("FilterRemover", "ChannelRemover", "StructureRemover"), Thinning)
+EXTENSIONS: dict[str, type] = {
+    **dict.fromkeys(("FilterRemover", "ChannelRemover", "StructureRemover"), Thinning),
+    "Rewinder": Rewinding,
+}

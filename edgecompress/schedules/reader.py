@@ -206,6 +206,8 @@ def _fits(policy: Policy, what: str) -> None:
     given = policy.instance.arguments
     if isinstance(given, arguments.Gradual) and span(policy) < 1:
         raise ConfigError(f"{policy.where}: {what}: {policy.instance.cls} needs at least two epochs to act at")
+    if isinstance(given, arguments.Rewinding) and policy.starting <= given.epoch:
+        raise ConfigError(f"{policy.where}: {what}: it goes back to epoch {given.epoch}, so it acts at a later one")
     levels = getattr(policy.arguments, "levels", None)
     if levels is not None and not isinstance(given, arguments.Level):
         raise ConfigError(f"{policy.where}: {what}: args: levels is of SparsityLevelParameterPruner alone")

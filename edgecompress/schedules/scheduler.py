@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypedDict
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import Json
 from edgecompress.formats import torch_edits
-from edgecompress.schedules import arguments, batch_norms, parameters, pruners, reader
+from edgecompress.schedules import arguments, batch_norms, parameters, pruners, reader, rewinding
 from edgecompress.schedules.learning_rates import LearningRate
 from edgecompress.schedules.masks import Mask
 from edgecompress.schedules.quantizers import Quantizing
 from edgecompress.schedules.rates import Moment
 from edgecompress.schedules.reader import Policy, Schedule
 from edgecompress.schedules.regularizers import Regularizer
+from edgecompress.schedules.rewinding import Rewinder
 from edgecompress.schedules.thinning import Gone, Thinner
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 FILE = "schedule.safetensors"  # the masks, and a quantizer's tensors; in its metadata all else, as JSON
 CARD = "numbers"
-QUANTIZED = "quantized:"  # what the names of a quantizer's tensors begin with
+# What the names of a quantizer's tensors begin with, and those of weights that are gone back to
+QUANTIZED, REWOUND = "quantized:", "rewound:"
 
 
 class PruningNumbers(TypedDict):
@@ -44,17 +46,20 @@ class Numbers(TypedDict):
     pruning: list[PruningNumbers]
     learning_rates: dict[str, dict[str, Json]]
     thinned: list[Gone]
+    rewinding: rewinding.State | None
 
 
 class State(TypedDict):
     """What `state_dict` gives: `masks_dict` by the model's names, None where nothing is masked.
 
-    `quantized` has the float weights of a quantizer, and what its activations learned.
+    `quantized` has the float weights of a quantizer, and what its activations learned; `rewound` what a Rewinder goes
+    back to.
     """
 
     masks_dict: dict[str, Tensor | None]
     numbers: Numbers
     quantized: dict[str, Tensor]
+    rewound: dict[str, Tensor]
 
 
 class CompressionScheduler:
@@ -97,20 +102,28 @@ class CompressionScheduler:
         for policy in self.schedule.policies:
             kinds[policy.kind].append(policy)
         self._pruning = [_Pruning(policy, model, of) for policy in kinds["pruner"]]
-        thins = kinds["extension"]
-        self._thinner = Thinner(model, optimizer, of, example_inputs, thins) if thins else None
+        self._thins = [each for each in kinds["extension"] if isinstance(each.instance.arguments, arguments.Thinning)]
+        self._thinner = Thinner(model, optimizer, of, example_inputs, self._thins) if self._thins else None
         pruned = [mask.parameter for each in self._pruning for mask in each.masks.values()]
         self._quantizing = Quantizing(kinds["quantizer"], model, optimizer, pruned)
         self._regularizing = [_Regularizing(policy, model, of) for policy in kinds["regularizer"]]
         used = {policy.instance.name: policy.instance for policy in kinds["lr_scheduler"]}
         self._rates = {name: LearningRate(instance, optimizer) for name, instance in used.items()}
         self._setting = kinds["lr_scheduler"]
+        rewinds = [each for each in kinds["extension"] if isinstance(each.instance.arguments, arguments.Rewinding)]
+        self._rewinder = Rewinder(rewinds, model, optimizer, self._rates) if rewinds else None
+        if self._thinner and self._rewinder and self._rewinder.weights:
+            raise InputError(
+                f"{self._rewinder.where}: weights do not go back to sizes before thinning; take `what: lr`"
+            )
         self._epoch, self._last = -1, False
 
     def on_epoch_begin(self, epoch: int) -> None:
         """Chooses the masks of an epoch, counted from 0. Raises InputError where nothing of a weight would stay."""
         self._epoch = epoch
         self._quantizing.release()
+        if self._rewinder:
+            self._rewinder.begin_epoch(epoch)
         for each in self._pruning:
             if epoch in each.policy.epochs:
                 each.begin_epoch(epoch)
@@ -123,12 +136,20 @@ class CompressionScheduler:
         self._last = step == steps - 1
         pruning = {id(each.policy): each for each in self._pruning}
         self._quantizing.release()
+        if self._rewinder and step == 0 and any(epoch in each.epochs for each in self._rewinder.policies):
+            self._rewinder.rewind(epoch)
+            self._hold()
         for policy in (each for each in self.schedule.policies if epoch in each.epochs):
             if policy.kind == "pruner":
                 pruning[id(policy)].begin_step(epoch, step, steps)
-            elif policy.kind == "extension" and step == 0:
+            elif policy in self._thins and step == 0:
                 self._thin(policy)
         self._quantizing.hold()
+
+    def _hold(self) -> None:
+        for mask in self.masks.values():
+            if not mask.forward_only:
+                mask.hold()
 
     def _thin(self, policy: Policy) -> None:
         assert self._thinner is not None
@@ -154,9 +175,7 @@ class CompressionScheduler:
 
     def on_minibatch_end(self) -> None:
         """After the step: what is masked for good is zero again, in epochs without any policy too."""
-        for mask in self.masks.values():
-            if not mask.forward_only:
-                mask.hold()
+        self._hold()
         for regularizing in self._regularizing:
             if self._epoch in regularizing.policy.epochs:
                 regularizing.end_step(self._epoch, self._last)
@@ -172,9 +191,10 @@ class CompressionScheduler:
         for each in self._pruning:
             each.end_epoch(self._epoch)
         self._quantizing.hold()
+        epoch = self._epoch - (self._rewinder.back if self._rewinder else 0)
         for policy in self._setting:
-            if self._epoch in policy.epochs:
-                self._rates[policy.instance.name].step(self._epoch + 1, metrics or {})
+            if epoch in policy.epochs:
+                self._rates[policy.instance.name].step(epoch + 1, metrics or {})
 
     def finish(self) -> list[torch_edits.Edit]:
         """After the last epoch: the model is as it is to be, and nothing of the schedule holds on to it any more.
@@ -197,9 +217,11 @@ class CompressionScheduler:
             "pruning": [{"begun": each.begun, "rule": each.pruner.rule.state} for each in self._pruning],
             "learning_rates": {name: rate.state() for name, rate in self._rates.items()},
             "thinned": self._thinner.gone if self._thinner else [],
+            "rewinding": self._rewinder.state() if self._rewinder else None,
         }
         masks = {name: mask.values for name, mask in self.masks.items()}
-        return {"masks_dict": masks, "numbers": numbers, "quantized": self._quantizing.tensors()}
+        rewound = self._rewinder.tensors if self._rewinder else {}
+        return {"masks_dict": masks, "numbers": numbers, "quantized": self._quantizing.tensors(), "rewound": rewound}
 
     def load_state_dict(self, state: State) -> None:
         """The inverse; a model that was thinned is thinned again: load its own state, and the optimizer's, after this.
@@ -218,6 +240,8 @@ class CompressionScheduler:
         if len(numbers["pruning"]) != len(self._pruning) or numbers["learning_rates"].keys() != self._rates.keys():
             raise InputError(f"the state is not of the schedule {self.schedule.path}; load the schedule that it is of")
         self._quantizing.check(state["quantized"])
+        if self._rewinder and numbers["rewinding"]:
+            self._rewinder.restore(numbers["rewinding"], state["rewound"])
         for name, mask in self.masks.items():
             values = masks.get(name)
             mask.values = None if values is None else values.to(mask.parameter)
@@ -240,6 +264,7 @@ class CompressionScheduler:
             n: values.detach().cpu().contiguous() for n, values in state["masks_dict"].items() if values is not None
         }
         masked |= {f"{QUANTIZED}{name}": each.cpu().contiguous() for name, each in state["quantized"].items()}
+        masked |= {f"{REWOUND}{name}": each.cpu().contiguous() for name, each in state["rewound"].items()}
         part = place / f"{FILE}.{os.getpid()}.part"
         save_file(masked, part, {CARD: json.dumps(state["numbers"])})
         part.replace(place / FILE)
@@ -253,10 +278,15 @@ class CompressionScheduler:
             with safe_open(file, "pt") as stored:
                 numbers = json.loads((stored.metadata() or {})[CARD])
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-            own = {name: each for name, each in tensors.items() if name.startswith(QUANTIZED)}
-            masks: dict[str, Tensor | None] = {name: each for name, each in tensors.items() if name not in own}
-            quantized = {name.removeprefix(QUANTIZED): each for name, each in own.items()}
-            self.load_state_dict({"masks_dict": masks, "numbers": numbers, "quantized": quantized})
+            quantized, rewound = (
+                {name.removeprefix(kind): each for name, each in tensors.items() if name.startswith(kind)}
+                for kind in (QUANTIZED, REWOUND)
+            )
+            masks: dict[str, Tensor | None] = {
+                name: each for name, each in tensors.items() if not name.startswith((QUANTIZED, REWOUND))
+            }
+            state: State = {"masks_dict": masks, "numbers": numbers, "quantized": quantized, "rewound": rewound}
+            self.load_state_dict(state)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise blamed(error)(f"{file}: cannot be read as the state of a schedule: {error}") from error
 
