@@ -262,6 +262,48 @@ def test_a_state_goes_on_bit_for_bit(tmp_path: Path) -> None:
         rest.scheduler.load(tmp_path / "0")
 
 
+def test_a_quantized_net_is_thinned_and_goes_on_from_its_state(tmp_path: Path) -> None:
+    """The float copies have the new shapes, those of a state too."""
+    ranked = {"class": "L1RankedStructureParameterPruner", "group_type": "Filters", "desired_sparsity": 0.5}
+    remover = {"class": "FilterRemover", "thinning_func_str": "remove_filters", "arch": "x", "dataset": "y"}
+    when = {"epochs": [0]}
+    more = {
+        "pruners": {"p": {**ranked, "weights": ["0.weight"]}},
+        "extensions": {"r": remover},
+        "policies": [{"pruner": {"instance_name": "p"}, **when}, {"extension": {"instance_name": "r"}, **when}],
+    }
+    file = written(tmp_path, "PACTQuantizer", more, bits_weights=3, bits_activations=4)
+    x, y = torch.randn(8, 3, 6, 6), torch.arange(8) % 4
+
+    def made() -> Any:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        return model, optimizer, CompressionScheduler(model, optimizer, file, [x])
+
+    def train(model: Any, optimizer: Any, scheduler: Any, *epochs: int) -> None:
+        for epoch in epochs:
+            scheduler.on_epoch_begin(epoch)
+            scheduler.on_minibatch_begin(epoch, 0, 1)
+            optimizer.zero_grad()
+            scheduler.before_backward_pass(nn.functional.cross_entropy(model(x), y)).backward()
+            scheduler.before_parameter_optimization()
+            optimizer.step()
+            scheduler.on_minibatch_end()
+            scheduler.on_epoch_end()
+
+    whole, half, rest = made(), made(), made()
+    train(*whole, 0, 1)
+    train(*half, 0)
+    half[2].save(tmp_path / "state")
+    rest[2].load(tmp_path / "state")
+    rest[0].load_state_dict(half[0].state_dict())
+    rest[1].load_state_dict(half[1].state_dict())
+    train(*rest, 1)
+    assert whole[0][0].weight.shape == whole[2].state_dict()["quantized"]["0.weight"].shape == (4, 3, 3, 3)
+    assert all(torch.equal(a, b) for a, b in zip(whole[0].parameters(), rest[0].parameters(), strict=True))
+
+
 def test_zeros_of_a_pruner_stay_zeros(tmp_path: Path) -> None:
     """On DoReFa's grid, which has no zero, too; of 1 bit it is one line."""
     pruner = {
@@ -316,6 +358,14 @@ def test_what_cannot_be_run_is_one_line(tmp_path: Path, cls: str, given: dict[st
         Run(written(tmp_path, cls, **given))
 
 
+def test_new_parameters_come_before_a_wrapper(tmp_path: Path) -> None:
+    """DistributedDataParallel would not share their gradients."""
+    model = nn.DataParallel(net())
+    file = written(tmp_path, "PACTQuantizer", bits_activations=4)
+    with pytest.raises(InputError, match="PACTQuantizer adds parameters; make the scheduler before"):
+        CompressionScheduler(model, torch.optim.SGD(model.parameters(), lr=0.1), file)
+
+
 # --------------------------------------------------------------------------- what ships
 
 
@@ -340,6 +390,7 @@ def test_what_is_left_is_the_factorys_net_with_levels(tmp_path: Path, cls: str, 
     fresh.load_state_dict(run.net.state_dict())
     assert torch.equal(run.net(x), expected)
     assert torch.equal(fresh(x), expected)
+    assert torch.equal(fresh(input=x), expected)
     program = torch.export.export(fresh, (x,))
     assert torch.equal(program.module()(x), expected)
     assert "aten.round.default" in str(program.graph)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,12 +39,18 @@ def attach(module: nn.Module, rounding: Rounding, place: int | None = None) -> R
     """From now on `rounding` is applied to the output of `module`, or to one of its inputs, counted from 0."""
     if place is None:
         return module.register_forward_hook(functools.partial(_round_output, rounding))
-    return module.register_forward_pre_hook(functools.partial(_round_input, rounding, place))
+    names = list(inspect.signature(module.forward).parameters)
+    name = names[place] if place < len(names) else ""
+    return module.register_forward_pre_hook(functools.partial(_round_input, rounding, place, name), with_kwargs=True)
 
 
 def _round_output(rounding: Rounding, module: nn.Module, _: object, output: Tensor) -> Tensor:
     return rounding(module, output)
 
 
-def _round_input(rounding: Rounding, place: int, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*inputs[:place], rounding(module, inputs[place]), *inputs[place + 1 :])
+def _round_input(
+    rounding: Rounding, place: int, name: str, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if place < len(inputs):
+        return (*inputs[:place], rounding(module, inputs[place]), *inputs[place + 1 :]), named
+    return inputs, {**named, name: rounding(module, named[name])}

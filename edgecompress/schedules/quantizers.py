@@ -71,7 +71,7 @@ def choices(instance: Instance, model: nn.Module) -> dict[str, Choice]:
         bits = {kind: _of(getattr(override, f"bits_{kind}"), default) for kind, default in usual.items()}
         found[name] = Choice(module, **bits, override=override)
     for pattern in (given.overrides or {}).keys() - used:
-        warnings.warn(f"{instance.where}: {instance.name}: overrides: '{pattern}' matches no module", stacklevel=2)
+        warnings.warn(f"{instance.where}: {instance.name}: overrides: '{pattern}' matches no module", stacklevel=4)
     return found
 
 
@@ -131,9 +131,17 @@ class Quantizing:
     """The quantizer of a schedule, if it has one: from the start on, at all epochs."""
 
     def __init__(
-        self, policies: Sequence[Policy], model: nn.Module, optimizer: Optimizer, pruned: Collection[nn.Parameter]
+        self,
+        policies: Sequence[Policy],
+        model: nn.Module,
+        optimizer: Optimizer,
+        pruned: Collection[nn.Parameter],
+        is_wrapped: bool = False,
     ) -> None:
-        """Rounds the weights and what the activations give. Raises InputError for what it cannot do."""
+        """Rounds the weights and what the activations give. Raises InputError for what it cannot do.
+
+        `is_wrapped`: in DistributedDataParallel or the like, which does not see parameters that come later.
+        """
         self._model = model
         self._weights: dict[str, Weight] = {}
         self._activations: list[Activation] = []
@@ -143,6 +151,9 @@ class Quantizing:
             if isinstance(self._instance.arguments, arguments.PostTraining):
                 what = f"{self._where}: {self._instance.cls}"
                 raise InputError(f"{what} does not train; give the file to post_training.quantize, without policies")
+            if is_wrapped and isinstance(self._instance.arguments, arguments.LearnedClip):
+                what = f"{self._where}: {self._instance.cls} adds parameters"
+                raise InputError(f"{what}; make the scheduler before DistributedDataParallel wraps the model")
             found = choices(self._instance, model)
             self._prepare_weights(found, {id(parameter) for parameter in pruned})
             self._prepare_activations(found, optimizer)
@@ -247,7 +258,7 @@ class Quantizing:
                 self._add(activations.build(given, choice.module, name, choice.activations, like))
         if not self._activations and _of(given.bits_activations, None):
             warnings.warn(
-                f"{self._where}: the model has no nn.ReLU to quantize: activations stay as they are", stacklevel=2
+                f"{self._where}: the model has no nn.ReLU to quantize: activations stay as they are", stacklevel=4
             )
         if isinstance(given, arguments.Range):
             bits = _of(given.num_bits_inputs or given.bits_activations, None)

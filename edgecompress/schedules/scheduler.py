@@ -95,7 +95,7 @@ class CompressionScheduler:
         self.schedule = schedule if isinstance(schedule, Schedule) else reader.read(schedule)
         for warning in self.schedule.warnings:
             warnings.warn(warning, stacklevel=2)
-        model = parameters.unwrapped(model)
+        given, model = model, parameters.unwrapped(model)
         self.masks = {name: Mask(parameter) for name, parameter in model.named_parameters()}
         of = {id(mask.parameter): mask for mask in self.masks.values()}
         kinds: dict[str, list[Policy]] = {kind: [] for kind in reader.KINDS}
@@ -105,7 +105,7 @@ class CompressionScheduler:
         self._thins = [each for each in kinds["extension"] if isinstance(each.instance.arguments, arguments.Thinning)]
         self._thinner = Thinner(model, optimizer, of, example_inputs, self._thins) if self._thins else None
         pruned = [mask.parameter for each in self._pruning for mask in each.masks.values()]
-        self._quantizing = Quantizing(kinds["quantizer"], model, optimizer, pruned)
+        self._quantizing = Quantizing(kinds["quantizer"], model, optimizer, pruned, given is not model)
         self._regularizing = [_Regularizing(policy, model, of) for policy in kinds["regularizer"]]
         used = {policy.instance.name: policy.instance for policy in kinds["lr_scheduler"]}
         self._rates = {name: LearningRate(instance, optimizer) for name, instance in used.items()}
@@ -229,8 +229,10 @@ class CompressionScheduler:
         Raises InputError for the state of another model or schedule, before anything but its shapes is changed.
         """
         masks, numbers = state["masks_dict"], state["numbers"]
+        self._quantizing.release()
         if self._thinner:
             self._thinner.replay(numbers["thinned"])
+        self._quantizing.hold()
         for name, values in masks.items():
             own = self.masks[name].parameter.shape if name in self.masks else None
             if own is None or (values is not None and values.shape != own):
