@@ -336,11 +336,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"reg_regims": {"fc.weight": [1, "2D"]}, "threshold_criteria": "Max"},
         "it: 2D needs a weight of 4 axes, not of shape [5, 4]",
     ),
-    (
-        "FMReconstructionChannelPruner",
-        {**TO_HALF, "weights": "conv2.weight", "group_type": "Channels"},
-        "it: FMReconstructionChannelPruner is read, but not run yet",
-    ),
 ]
 
 

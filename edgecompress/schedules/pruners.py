@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from edgecompress.core.errors import InputError
 from edgecompress.schedules import arguments, groups, parameters
 from edgecompress.schedules.arguments import EVERY
+from edgecompress.schedules.feature_maps import FeatureMap
 from edgecompress.schedules.rates import Moment, agp, baidu
 from edgecompress.schedules.reader import Instance, Policy
 from edgecompress.schedules.statistics import Activations
@@ -36,14 +37,12 @@ class Pruner:
 
     rule: Rule
     parameters: Mapping[str, nn.Parameter]
-    activations: tuple[Activations, ...] = ()
+    activations: tuple[Activations | FeatureMap, ...] = ()
 
 
 def build(policy: Policy, model: nn.Module) -> Pruner:
-    """The pruner of a policy; raises InputError for what the model lacks, what does not fit and what is not run yet."""
+    """The pruner of a policy; raises InputError for what the model lacks and what does not fit."""
     instance = policy.instance
-    if isinstance(instance.arguments, arguments.FeatureMaps):
-        raise InputError(f"{instance.where}: {instance.name}: {instance.cls} is read, but not run yet")
     given = instance.arguments
     levels = getattr(policy.arguments, "levels", None)
     if isinstance(given, arguments.Level) and levels is not None:
@@ -54,7 +53,7 @@ def build(policy: Policy, model: nn.Module) -> Pruner:
     try:
         if isinstance(given, arguments.Ranked):
             ranked = Ranked(instance, model, chosen)
-            return Pruner(ranked, chosen, tuple(ranked.activations.values()))
+            return Pruner(ranked, chosen, (*ranked.activations.values(), *ranked.maps.values()))
         if isinstance(given, arguments.Threshold):
             return Pruner(Structures(given, called, chosen), chosen)
         if isinstance(given, arguments.Splicing):
@@ -193,15 +192,19 @@ class Ranked:
         if self.ranking not in ("apoz", "mean"):
             ranked = []
         self.activations = {name: Activations(model, name, instance.where, self.state) for name in ranked}
+        fitted = chosen if isinstance(given, arguments.FeatureMaps) else ()
+        self.maps = {name: FeatureMap(model, name, instance.where) for name in fitted}
         counts = {name: self._groups(weight).count for name, weight in chosen.items()}
         for name, count in counts.items():
             if given.group_dependency and count != counts[self.leader]:
                 raise ValueError(f"'{name}' has {count} structures, its leader '{self.leader}' {counts[self.leader]}")
 
     def mask(self, name: str, weight: Tensor, before: Tensor | None, now: Moment) -> Tensor | None:
-        """See `Rule`."""
+        """See `Rule`; weights that are fitted change."""
         share = self._share(now)
         stays = self._led(share, now) if self.given.group_dependency else self._stays(name, weight, share, now)
+        if stays is not None and self.maps:
+            self.chosen[name].data.copy_(self.maps[name].fit(stays))
         return None if stays is None else self._groups(weight).spread(stays.to(weight.device, weight.dtype))
 
     def _led(self, share: float, now: Moment) -> Tensor | None:

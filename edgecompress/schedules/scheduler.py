@@ -7,12 +7,13 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import Json
 from edgecompress.formats import torch_edits
 from edgecompress.schedules import arguments, batch_norms, parameters, pruners, reader, rewinding
+from edgecompress.schedules.feature_maps import FeatureMap
 from edgecompress.schedules.learning_rates import LearningRate
 from edgecompress.schedules.masks import Mask
 from edgecompress.schedules.quantizers import Quantizing
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 FILE = "schedule.safetensors"  # the masks, and a quantizer's tensors; in its metadata all else, as JSON
 CARD = "numbers"
-# What the names of a quantizer's tensors begin with, and those of weights that are gone back to
-QUANTIZED, REWOUND = "quantized:", "rewound:"
+Table = Literal["quantized", "rewound", "feature_maps"]
+TABLES: tuple[Table, ...] = ("quantized", "rewound", "feature_maps")  # of a state; in the file a name begins with one:
 
 
 class PruningNumbers(TypedDict):
@@ -53,13 +54,14 @@ class State(TypedDict):
     """What `state_dict` gives: `masks_dict` by the model's names, None where nothing is masked.
 
     `quantized` has the float weights of a quantizer, and what its activations learned; `rewound` what a Rewinder goes
-    back to.
+    back to; `feature_maps` what weights are fitted to.
     """
 
     masks_dict: dict[str, Tensor | None]
     numbers: Numbers
     quantized: dict[str, Tensor]
     rewound: dict[str, Tensor]
+    feature_maps: dict[str, Tensor]
 
 
 class CompressionScheduler:
@@ -89,8 +91,8 @@ class CompressionScheduler:
 
         `example_inputs`: what the model is called with, for extensions that thin it.
 
-        Raises InputError, one line with the file's line: for what the file says wrongly, what the model lacks, what
-        does not fit its weights, and what is not run yet.
+        Raises InputError, one line with the file's line: for what the file says wrongly, what the model lacks, and
+        what does not fit its weights.
         """
         self.schedule = schedule if isinstance(schedule, Schedule) else reader.read(schedule)
         for warning in self.schedule.warnings:
@@ -157,6 +159,8 @@ class CompressionScheduler:
         for each in self._pruning:
             if isinstance(each.pruner.rule, pruners.Ranked):
                 each.pruner.rule.state.clear()  # of filters that are no more
+        for feature_map in self._maps().values():
+            feature_map.products = None
 
     def before_backward_pass(self, loss: Tensor) -> Tensor:
         """The loss with what the regularizers add."""
@@ -220,8 +224,22 @@ class CompressionScheduler:
             "rewinding": self._rewinder.state() if self._rewinder else None,
         }
         masks = {name: mask.values for name, mask in self.masks.items()}
-        rewound = self._rewinder.tensors if self._rewinder else {}
-        return {"masks_dict": masks, "numbers": numbers, "quantized": self._quantizing.tensors(), "rewound": rewound}
+        return {
+            "masks_dict": masks,
+            "numbers": numbers,
+            "quantized": self._quantizing.tensors(),
+            "rewound": self._rewinder.tensors if self._rewinder else {},
+            "feature_maps": {n: each.products for n, each in self._maps().items() if each.products is not None},
+        }
+
+    def _maps(self) -> dict[str, FeatureMap]:
+        """Each with a name of its own."""
+        return {
+            f"{number} {each.name}": each
+            for number, pruning in enumerate(self._pruning)
+            for each in pruning.pruner.activations
+            if isinstance(each, FeatureMap)
+        }
 
     def load_state_dict(self, state: State) -> None:
         """The inverse; a model that was thinned is thinned again: load its own state, and the optimizer's, after this.
@@ -244,6 +262,8 @@ class CompressionScheduler:
         self._quantizing.check(state["quantized"])
         if self._rewinder and numbers["rewinding"]:
             self._rewinder.restore(numbers["rewinding"], state["rewound"])
+        for name, feature_map in self._maps().items():
+            feature_map.restore(state["feature_maps"].get(name))
         for name, mask in self.masks.items():
             values = masks.get(name)
             mask.values = None if values is None else values.to(mask.parameter)
@@ -265,8 +285,8 @@ class CompressionScheduler:
         masked = {
             n: values.detach().cpu().contiguous() for n, values in state["masks_dict"].items() if values is not None
         }
-        masked |= {f"{QUANTIZED}{name}": each.cpu().contiguous() for name, each in state["quantized"].items()}
-        masked |= {f"{REWOUND}{name}": each.cpu().contiguous() for name, each in state["rewound"].items()}
+        for table in TABLES:
+            masked |= {f"{table}:{name}": tensor.cpu().contiguous() for name, tensor in state[table].items()}
         part = place / f"{FILE}.{os.getpid()}.part"
         save_file(masked, part, {CARD: json.dumps(state["numbers"])})
         part.replace(place / FILE)
@@ -280,14 +300,15 @@ class CompressionScheduler:
             with safe_open(file, "pt") as stored:
                 numbers = json.loads((stored.metadata() or {})[CARD])
                 tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-            quantized, rewound = (
-                {name.removeprefix(kind): each for name, each in tensors.items() if name.startswith(kind)}
-                for kind in (QUANTIZED, REWOUND)
-            )
-            masks: dict[str, Tensor | None] = {
-                name: each for name, each in tensors.items() if not name.startswith((QUANTIZED, REWOUND))
+            tables = {
+                table: {
+                    name.removeprefix(f"{table}:"): tensors.pop(name)
+                    for name in [*tensors]
+                    if name.startswith(f"{table}:")
+                }
+                for table in TABLES
             }
-            state: State = {"masks_dict": masks, "numbers": numbers, "quantized": quantized, "rewound": rewound}
+            state = cast(State, {"masks_dict": tensors, "numbers": numbers, **tables})
             self.load_state_dict(state)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise blamed(error)(f"{file}: cannot be read as the state of a schedule: {error}") from error
