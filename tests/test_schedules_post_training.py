@@ -13,6 +13,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.formats import torch_edits
 from edgecompress.schedules import grids
 from edgecompress.schedules.post_training import quantize
+from edgecompress.schedules.scheduler import CompressionScheduler
 
 torch = pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")
@@ -152,7 +153,7 @@ def test_a_schedule_reads_nothing_outside_its_folder(trained: Net, tmp_path: Pat
     (tmp_path / "stats.yaml").write_text("fc: {}\n", encoding="utf-8")
     (tmp_path / "inner").mkdir()
     file = written(tmp_path / "inner", model_activation_stats="../stats.yaml")
-    with pytest.raises(InputError, match=r"q\.yaml: line 2: q: no statistics of 'conv1'; give batches, or a file"):
+    with pytest.raises(InputError, match=r"q\.yaml: line 2: q: no statistics of 'conv1'; give batches, a file"):
         quantize(copy.deepcopy(trained), file)
     with pytest.raises(InputError, match=r"stats\.yaml: not Distiller's statistics of activations: KeyError"):
         quantize(copy.deepcopy(trained), file, statistics=tmp_path / "stats.yaml")
@@ -175,6 +176,13 @@ def test_what_does_not_fit_is_one_line(trained: Net, tmp_path: Path, given: dict
     """With the file's line and the module."""
     with pytest.raises(InputError, match=rf"q\.yaml: line 2: q: .*{line}"):
         quantize(copy.deepcopy(trained), written(tmp_path, **given), batches())
+
+
+def test_a_training_loop_refuses_its_file(trained: Net, tmp_path: Path) -> None:
+    """It would train and quantize nothing."""
+    net = copy.deepcopy(trained)
+    with pytest.raises(InputError, match="PostTrainLinearQuantizer does not train; give the file to post_training"):
+        CompressionScheduler(net, torch.optim.SGD(net.parameters(), lr=0.1), written(tmp_path))
 
 
 def test_an_input_has_bits_of_its_own(trained: Net, tmp_path: Path) -> None:

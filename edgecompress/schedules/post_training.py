@@ -151,7 +151,7 @@ class _Work:
     def _follows(self, node: fx.Node) -> bool:
         """Whether it is the ReLU of a layer: then what it takes is not rounded."""
         before = self._source(node.args[0]) if node.args and self._is_relu(node) else None
-        return bool(before) and self._is_activated(self.nodes[str(before)])
+        return before in self.nodes and self._is_activated(self.nodes[str(before)])
 
     # ----------------------------------------------------------------------- rounding
 
@@ -161,7 +161,8 @@ class _Work:
             choice = self.choices[name]
             at = (self.norms.get(name, name), None) if place is None else (name, place)
             if at not in self.seen:
-                raise InputError(f"{self.where}: no statistics of '{at[0]}'; give batches, or a file that has them")
+                what = f"{self.where}: no statistics of '{at[0]}'"
+                raise InputError(f"{what}; give batches, a file that has them, or null bits in overrides")
             self.levels.append(self._level(choice, override, (name, place), self.seen[at]))
 
     def _level(self, choice: Choice, override: InputOverride | None, key: Key, seen: Statistics) -> Edit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from edgecompress.schedules import arguments, grids
 from edgecompress.schedules.arguments import Override
 from edgecompress.schedules.grids import FLOAT, Weights, mode_of
 from edgecompress.schedules.parameters import normalized
-from edgecompress.schedules.reader import Instance, Policy
+from edgecompress.schedules.reader import Instance, Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -132,7 +132,7 @@ class Quantizing:
 
     def __init__(
         self,
-        policies: Sequence[Policy],
+        schedule: Schedule,
         model: nn.Module,
         optimizer: Optimizer,
         pruned: Collection[nn.Parameter],
@@ -145,12 +145,11 @@ class Quantizing:
         self._model = model
         self._weights: dict[str, Weight] = {}
         self._activations: list[Activation] = []
-        if policies:
-            self._instance = policies[0].instance  # a file has at most one
-            self._where = f"{self._instance.where}: {self._instance.name}"
-            if isinstance(self._instance.arguments, arguments.PostTraining):
-                what = f"{self._where}: {self._instance.cls}"
-                raise InputError(f"{what} does not train; give the file to post_training.quantize, without policies")
+        for each in schedule.instances.get("quantizers", {}).values():  # at most one
+            self._instance, self._where = each, f"{each.where}: {each.name}"
+            if isinstance(each.arguments, arguments.PostTraining):
+                raise InputError(f"{self._where}: {each.cls} does not train; give the file to post_training.quantize")
+        if any(policy.kind == "quantizer" for policy in schedule.policies):
             if is_wrapped and isinstance(self._instance.arguments, arguments.LearnedClip):
                 what = f"{self._where}: {self._instance.cls} adds parameters"
                 raise InputError(f"{what}; make the scheduler before DistributedDataParallel wraps the model")

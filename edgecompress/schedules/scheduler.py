@@ -107,7 +107,7 @@ class CompressionScheduler:
         self._thins = [each for each in kinds["extension"] if isinstance(each.instance.arguments, arguments.Thinning)]
         self._thinner = Thinner(model, optimizer, of, example_inputs, self._thins) if self._thins else None
         pruned = [mask.parameter for each in self._pruning for mask in each.masks.values()]
-        self._quantizing = Quantizing(kinds["quantizer"], model, optimizer, pruned, given is not model)
+        self._quantizing = Quantizing(self.schedule, model, optimizer, pruned, given is not model)
         self._regularizing = [_Regularizing(policy, model, of) for policy in kinds["regularizer"]]
         used = {policy.instance.name: policy.instance for policy in kinds["lr_scheduler"]}
         self._rates = {name: LearningRate(instance, optimizer) for name, instance in used.items()}
