@@ -11,7 +11,7 @@ from edgecompress.core.errors import CheckFailed, EdgeError, InputError
 from edgecompress.core.json import Json
 
 
-def _request(args: argparse.Namespace) -> dict[str, Any]:
+def request_of(args: argparse.Namespace) -> dict[str, Any]:
     """What `edgecompress.pipeline.job.job` takes, from the arguments."""
     names = ("data", "metric", "samples", "device", "profile", "threads", "batch", "seed", "target", "untrusted")
     request = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
@@ -37,7 +37,7 @@ def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
     return {key.strip(): value for key, _, value in (text.partition("=") for text in texts)}
 
 
-def _options(args: argparse.Namespace, listener: Any) -> Any:
+def options_of(args: argparse.Namespace, listener: Any) -> Any:
     import shlex
 
     from edgecompress.commands import job_run
@@ -52,7 +52,7 @@ def _plans(args: argparse.Namespace) -> tuple[list[tuple[Any, Any]], Mapping[str
     from edgecompress.pipeline import plan
     from edgecompress.pipeline.job import job
 
-    request = _request(args)
+    request = request_of(args)
     return plan.deploy_all(args.target.split(","), lambda name: job(args.model, **request | {"target": name}))
 
 
@@ -63,7 +63,7 @@ def plan(args: argparse.Namespace) -> int:
 
     plans, refused = _plans(args)
     for job, steps in plans:
-        deploy.check(job, steps, _options(args, print))
+        deploy.check(job, steps, options_of(args, print))
     code = max((error.exit_code for error in refused.values()), default=0)
     if args.json:
         tables = [console.plan_data(job, steps) for job, steps in plans]
@@ -89,8 +89,8 @@ def check(args: argparse.Namespace) -> int:
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
-        request = _request(args)
-        found = check.check(args.model, request.pop("target").split(","), options=_options(args, progress), **request)
+        request = request_of(args)
+        found = check.check(args.model, request.pop("target").split(","), options=options_of(args, progress), **request)
     console.say(args, {"source": found.source, "targets": found.targets}, check.text(found, brief=args.quiet))
     return 0 if found.reached else InputError.exit_code
 
@@ -108,11 +108,11 @@ def deploy(args: argparse.Namespace) -> int:
         console.settings(screen, job, everything=True)
     if len(plans) + len(refused) > 1:
         with Phases(screen, args, plans) as phases:
-            results = deploy.run_all(plans, _options(args, phases), refused)
+            results = deploy.run_all(plans, options_of(args, phases), refused)
         return console.all_ended(screen, args, results)
     job, steps = plans[0]
     with Phases(screen, args, plans) as progress:
-        result = deploy.run(job, steps, _options(args, progress))
+        result = deploy.run(job, steps, options_of(args, progress))
     return console.ended(screen, args, result)
 
 
@@ -129,10 +129,10 @@ def analyze(args: argparse.Namespace) -> int:
     from edgecompress.commands import analyze
 
     screen = console.open(args)
-    more = {key: value for key, value in _request(args).items() if key != "device"}
+    more = {key: value for key, value in request_of(args).items() if key != "device"}
     request = analyze.AnalysisRequest(args.device, _sensitivity(args), args.html, args.storage)
     with Progress(screen, args) as progress:
-        analysis = analyze.analyze(args.model, request, options=_options(args, progress), **more)
+        analysis = analyze.analyze(args.model, request, options=options_of(args, progress), **more)
     page = str(analysis.page) if analysis.page else None
     console.say(args, {**analysis.facts, "page": page}, analyze.text(analysis, brief=args.quiet))
     return 0
@@ -163,7 +163,7 @@ def diagnose(args: argparse.Namespace) -> int:
     screen = console.open(args)
     request = diagnose.DiagnosisRequest(args.variant, args.artifact, args.items, args.split, args.out)
     with Progress(screen, args) as progress:
-        diagnosis = diagnose.diagnose(args.model, request, options=_options(args, progress), **_request(args))
+        diagnosis = diagnose.diagnose(args.model, request, options=options_of(args, progress), **request_of(args))
     console.say(
         args,
         {**diagnosis.facts, "out": str(diagnosis.out) if diagnosis.out else None},
@@ -180,7 +180,7 @@ def verify(args: argparse.Namespace) -> int:
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
-        result = verify.verify(args.artifact, args.model, options=_options(args, progress), **_request(args))
+        result = verify.verify(args.artifact, args.model, options=options_of(args, progress), **request_of(args))
     return console.verified(screen, args, result)
 
 
@@ -192,7 +192,7 @@ def profile(args: argparse.Namespace) -> int:
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
-        result = profile.profile(args.artifact, options=_options(args, progress), **_request(args))
+        result = profile.profile(args.artifact, options=options_of(args, progress), **request_of(args))
     return console.ended(screen, args, result)
 
 
@@ -206,7 +206,7 @@ def report(args: argparse.Namespace) -> int:
     screen = console.open(args)
     if args.add:
         with Progress(screen, args) as progress:
-            facts = report.add(args.artifact, args.add, _options(args, progress))
+            facts = report.add(args.artifact, args.add, options_of(args, progress))
     else:
         facts = report.report(args.artifact)
     with read.rendering(args.artifact):
@@ -230,9 +230,9 @@ def compare(args: argparse.Namespace) -> int:
         compare_page.check(args.html)
     request = compare.ComparisonRequest(tuple(args.fail_if), args.strict, args.across_models)
     with Progress(screen, args) as progress:
-        options = _options(args, progress)
+        options = options_of(args, progress)
         if args.remeasure:
-            comparison = compare.remeasured(args.reports, request, options=options, **_request(args))
+            comparison = compare.remeasured(args.reports, request, options=options, **request_of(args))
         else:
             comparison = compare.compare(args.reports, request)
         page = compare_page.write(comparison, args.html, options) if args.html else None
@@ -402,7 +402,7 @@ def device_blocks(args: argparse.Namespace) -> int:
     screen = console.open(args)
     with Progress(screen, args) as progress:
         device = catalog.device(args.device, _device_settings(args.set))
-        staircase = device_blocks.measure(device, args.runtime, args.precision, _options(args, progress))
+        staircase = device_blocks.measure(device, args.runtime, args.precision, options_of(args, progress))
     file = device_blocks.write(staircase)
     console.say(args, {"file": str(file), **staircase.facts}, device_blocks.text(staircase, file, brief=args.quiet))
     return 0
@@ -446,7 +446,7 @@ def init(args: argparse.Namespace) -> int:
     if not args.name and not args.source:
         raise InputError("init: give the NAME of the new file, or the model file with --source")
     if args.source:
-        file, code = init_source.write(args.source, args.name, (args.output, args.data), _options(args, None))
+        file, code = init_source.write(args.source, args.name, (args.output, args.data), options_of(args, None))
         step = f"fill in {code}, then {init.next_step('source', file)}" if code else init.next_step("source", file)
     elif args.kind in init_plugin.KINDS:
         file = init_plugin.write(args.kind, args.name, args.output)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from edgecompress.cli import signals, streams
-from edgecompress.cli.grammar import analysis, deploying, machines, results, shipped
+from edgecompress.cli.grammar import analysis, deploying, machines, results, schedules, shipped
 from edgecompress.cli.grammar.entry import Command, CommandGroup, Help, add, argument
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
 from edgecompress.core.plain_text import escaped, one_line
@@ -243,6 +243,7 @@ COMPLETION = Command(
 PURPOSES: dict[str, Sequence[Command | CommandGroup]] = {  # in the order of the help
     "take a model to a device": deploying.COMMANDS,
     "look into a model": analysis.COMMANDS,
+    "train under a schedule": schedules.COMMANDS,
     "use what was shipped": shipped.COMMANDS,
     "compare results": results.COMMANDS,
     "list what there is": results.LISTED,
