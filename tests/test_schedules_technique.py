@@ -136,7 +136,10 @@ def test_thinned_and_stopped_it_ends_with_the_same_narrower_net(case: Case, tmp_
     assert {edit["edit"] for edit in torch_module.edits(straight)} == {"resize", "zeros"}
     keep = folder(tmp_path / "keep")
     stopped(request(case, file, keep), 3)
-    assert_equal(schedule.apply(request(case, file, keep)), straight)
+    said: list[str] = []
+    again = dataclasses.replace(request(case, file, keep), progress=lambda _, what: said.append(what))
+    assert_equal(schedule.apply(again), straight)
+    assert said[0] == "resuming after epoch 3 of 4, from its checkpoint"
 
 
 def test_a_checkpoint_of_another_schedule_is_not_gone_on_from(

@@ -17,6 +17,17 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in GIVEN if getattr(args, name) is not None}
 
 
+def _shape(text: str) -> list[int] | None:
+    """3,32,32 as numbers; raises InputError."""
+    try:
+        sizes = [int(part) for part in text.split(",")] if text else []
+    except ValueError:
+        sizes = [0]
+    if any(size < 1 for size in sizes):
+        raise InputError(f"--shape {text}: write the sizes of an item with commas, for example 3,32,32")
+    return sizes or None
+
+
 def check(args: argparse.Namespace) -> int:
     """Tells what a schedule does; 2 where it does not fit the net, 1 for a warning if asked to be strict."""
     from edgecompress.cli import console
@@ -25,7 +36,7 @@ def check(args: argparse.Namespace) -> int:
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
-        found = schedule.read(args.file, args.model, options=options_of(args, progress))
+        found = schedule.read(args.file, args.model, shape=_shape(args.shape), options=options_of(args, progress))
     facts = {"file": str(args.file), **{k: v for k, v in found.facts.items() if k not in ("epochs", "flags")}}
     console.say(args, facts, schedule.checked(found, args.quiet, console.width()))
     if found.facts["problems"]:

@@ -58,12 +58,16 @@ def read(
     file: Name,
     model: str | None = None,
     *,
+    shape: Sequence[int] | None = None,
     epochs: int | None = None,
     lr: float | None = None,
     pictures: Pictures | None = None,
     options: job_run.Options | None = None,
 ) -> Outline:
-    """What the schedule in `file` does, and whether it fits the net of the factory `model`. Raises EdgeError."""
+    """What the schedule in `file` does, and whether it fits the net of the factory `model`. Raises EdgeError.
+
+    `shape`: of an item of the net's input, which thinning is tried with; None: as the data set that the file names.
+    """
     options, pictures = options or job_run.Options(), pictures or Pictures()
     for option, place in (("--html", pictures.page), ("--png", pictures.picture)):
         if place:
@@ -71,7 +75,8 @@ def read(
     path = _file(file)
     made = job(model)
     walk = job_run.begin(made, options, f"schedule>{path}>{model or ''}")
-    asked = {"file": str(path), "model": _factory(made) if model else "", "epochs": epochs, "lr": lr}
+    course = {"epochs": epochs, "lr": lr, "shape": list(shape) if shape else None}
+    asked = {"file": str(path), "model": _factory(made) if model else "", **course}
     walk.stage(Stage(STAGE, "stages.schedule:run", {}, asked, user_code=bool(model), user_files=(str(path),)))
     return Outline(str(file), _artifact(walk, STAGE).facts, _drawn(walk, path.stem, pictures))
 
@@ -259,9 +264,7 @@ def run(
     `given`: options of the technique `schedule`; `keys`: data, metric, samples, seed and settings as for `deploy`.
     """
     options = options or job_run.Options()
-    outline = read(file, model, options=options)
-    if outline.facts["problems"]:
-        raise InputError(outline.facts["problems"][0])
+    outline = read(file, options=options)
     out = Path(options.out or Path("dist") / Path(file).stem).resolve()
     output_place.check_folder(out, "--out")
     out.mkdir(parents=True, exist_ok=True)

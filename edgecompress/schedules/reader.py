@@ -59,6 +59,11 @@ class Schedule:
     policies: tuple[Policy, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def thins(self) -> bool:
+        """Whether any of its policies makes the model smaller."""
+        return any(policy.kind == "extension" for policy in self.policies)
+
 
 def read(path: str | Path) -> Schedule:
     """The schedule of a file; raises ConfigError: `FILE: line 3: unknown class 'X', did you mean 'Y'?` and the like."""

@@ -12,7 +12,7 @@ from edgecompress.formats import torch_module
 from edgecompress.reporting import html, vega
 from edgecompress.reporting.figure_style import Values, axis, quantity
 from edgecompress.reporting.html_tags import Raw, bdi, tag
-from edgecompress.schedules import outline, parameters, reader
+from edgecompress.schedules import arguments, outline, parameters, reader, thinning
 from edgecompress.schedules.outline import EpochRow, PolicyRow
 from edgecompress.schedules.reader import Schedule
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 PAGE, PICTURE = "schedule.html", "schedule.png"
+DATA = {"cifar10": (3, 32, 32), "cifar100": (3, 32, 32), "mnist": (1, 28, 28), "imagenet": (3, 224, 224)}  # an item
 HEIGHT = 180  # pixels of each picture
 OF_NET = "of all weights"
 INK = {f"var(--c{i})": colour for i, colour in enumerate(("#2563a8", "#b4541a", "#3b7d3a", "#8a3fa0", "#a8852a"), 1)}
@@ -40,13 +41,14 @@ class ScheduleFacts(TypedDict):
 def run(request: Request) -> Artifact:
     """The stage: {} -> "schedule", its facts a `ScheduleFacts`.
 
-    options: "file"; "model", a factory, or ""; "epochs" and "lr" of the course, or None: those of its header.
+    options: "file"; "model", a factory, or ""; "shape" of an item of its input, or None; "epochs" and "lr" of the
+    course, or None: those of its header.
     """
     asked = request.options
     schedule = reader.read(asked["file"])
     flags = outline.flags(asked["file"])
     net = torch_module.factory(asked["model"]) if asked["model"] else None
-    problems, odd = _tried(schedule, net) if net is not None else ([], [])
+    problems, odd = _tried(schedule, net, asked["shape"]) if net is not None else ([], [])
     epochs = asked["epochs"] or flags.get("epochs") or outline.end(schedule)
     lr = asked["lr"] or flags.get("lr") or 0.1
     facts: ScheduleFacts = {
@@ -59,21 +61,33 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "schedule", facts=dict(facts)).write()
 
 
-def _tried(schedule: Schedule, net: nn.Module) -> tuple[list[str], list[str]]:
+def _tried(schedule: Schedule, net: nn.Module, asked: Sequence[int] | None) -> tuple[list[str], list[str]]:
     """Why it cannot run on the net, every name that it lacks first; and what it warns of."""
     import torch
 
     from edgecompress.schedules.scheduler import CompressionScheduler
 
-    problems = [*dict.fromkeys(_unknown(schedule, net))]
+    problems, odd = [*dict.fromkeys(_unknown(schedule, net))], list[str]()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             if not problems:
-                CompressionScheduler(net, torch.optim.SGD(net.parameters(), lr=0.1), schedule)
+                shape = _shape(schedule, asked)
+                inputs = [torch.zeros(2, *shape)] if shape else None
+                odd = thinning.conflicts(net, schedule, inputs) if inputs and schedule.thins else []
+                CompressionScheduler(net, torch.optim.SGD(net.parameters(), lr=0.1), schedule, inputs)
         except EdgeError as error:
             problems.append(str(error))
-    return problems, [str(each.message) for each in warned]
+    return problems, [*odd, *(str(each.message) for each in warned)]
+
+
+def _shape(schedule: Schedule, asked: Sequence[int] | None) -> Sequence[int]:
+    """Of an item of the net's input: as asked for, else that of the data set that an extension names; () for others."""
+    if asked:
+        return asked
+    given = [each.arguments for each in schedule.instances.get("extensions", {}).values()]
+    named = [each.dataset for each in given if isinstance(each, arguments.Thinning)]
+    return next((DATA[name] for name in named if name in DATA), ())
 
 
 def _unknown(schedule: Schedule, net: nn.Module) -> Iterator[str]:
@@ -129,7 +143,7 @@ def _pictures(epochs: Sequence[EpochRow]) -> tuple[tuple[str, vega.Spec], tuple[
 
 def _lines(values: Values, what: str, **encoding: object) -> vega.Spec:
     line = vega.layer(values, {"type": "line", "interpolate": "step-after", "strokeWidth": 2}, **encoding)
-    dots = vega.described(values, {"type": "point", "opacity": 0, "size": 30}, what, **encoding)
+    dots = vega.described(values, {"type": "point", "filled": True, "size": 14}, what, **encoding)
     return vega.unit(HEIGHT, [line, dots])
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request, sha256_of
 from edgecompress.formats import sparsity, torch_edits, torch_module
 from edgecompress.schedules import reader
@@ -161,6 +162,8 @@ def apply(request: Request) -> Artifact:
         teacher = torch_module.factory(request.options.teacher).requires_grad_(False)
         training.dense = setup.placed(teacher, device, request.model)
     kept = torch_edits.zeros(torch_module.edits(request.model))
+    if kept and schedule.thins:
+        raise InputError(f"{schedule.path}: it thins a net whose zeros an earlier step keeps; let it be the first step")
     net = setup.placed(net, device, request.model)
     with computing(setup.cores(), device), zeros_kept(net, kept), batch_norms.apart(net, training):
         setup.train(net, training)

@@ -14,6 +14,12 @@ EPOCHS = argument(
     "--epochs", type=int, metavar="N", help="epochs of training (default: those in the file's header, else all)"
 )
 LR = argument("--lr", type=float, metavar="RATE", help="first learning rate (default: that in the header, else 0.1)")
+SHAPE = argument(
+    "--shape",
+    default="",
+    metavar="SIZES",
+    help="of an item of MODEL's input, 3,32,32, to try thinning with (default: by the file's dataset)",
+)
 TARGET = argument("--target", default="x86", help="target whose runtime and limits are taken (default: x86)")
 TRAINING = (
     EPOCHS,
@@ -42,6 +48,7 @@ COMMANDS = (
                 (
                     FILE,
                     NET,
+                    SHAPE,
                     argument("--strict", action="store_true", help="fail (exit 1) where there is a warning, too"),
                     OFFLINE,
                     STORE,

@@ -106,10 +106,10 @@ class State:
             if name.startswith(OPTIMIZER):
                 number, _, key = name.removeprefix(OPTIMIZER).partition("/")
                 state.setdefault(int(number), {})[key] = tensor
+        for place, (other, kept) in enumerate(zip(self.others, numbers["others"], strict=True)):
+            other.load_state_dict(_joined(kept, tensors, f"{OTHERS}{place}"))  # which may narrow the net
         self.optimizer.load_state_dict({"state": state, "param_groups": numbers["optimizer"]["param_groups"]})
         self._lay_out()
-        for place, (other, kept) in enumerate(zip(self.others, numbers["others"], strict=True)):
-            other.load_state_dict(_joined(kept, tensors, f"{OTHERS}{place}"))
         weights = {n.removeprefix(NET): t for n, t in tensors.items() if n.startswith(NET)}
         self.net.load_state_dict(weights)
 
@@ -161,8 +161,8 @@ def save(folder: Path, state: State, card: Card) -> None:
 def load(folder: Path, state: State, of: str) -> Card:
     """Sets `state` to the checkpoint of `folder` and returns its card; {} where there is none.
 
-    Raises Damaged for one that cannot be read, that is not `of` this training (its card says of which), or whose
-    tensors are not those of the net; `state` is then as it was.
+    Raises Damaged for one that cannot be read, whose tensors are not those that were saved, or that is not `of` this
+    training (its card says of which).
     """
     from safetensors import SafetensorError, safe_open
 
@@ -172,21 +172,20 @@ def load(folder: Path, state: State, of: str) -> Card:
         with safe_open(folder / FILE, "pt") as file:
             card: Card = json.loads((file.metadata() or {})[CARD])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        _check(card, tensors, state, of)
+        _check(card, tensors, of)
         state.restore(tensors, card["numbers"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from error
     return card
 
 
-def _check(card: Card, tensors: Mapping[str, torch.Tensor], state: State, of: str) -> None:
+def _check(card: Card, tensors: Mapping[str, torch.Tensor], of: str) -> None:
     if card["of"] != of:
         raise Damaged("it is from another training run (other inputs, options or device)")
-    stored, own = _shapes(tensors), _shapes({NET + n: t for n, t in state.net.state_dict().items()})
-    for name in sorted({*stored, *card["shapes"], *own}):
-        expected = own.get(name) if name.startswith(NET) else card["shapes"].get(name)
-        if stored.get(name) != expected:
-            raise Damaged(f"its tensor '{name}' is {stored.get(name)}, not {expected}")
+    stored = _shapes(tensors)
+    for name in sorted({*stored, *card["shapes"]}):
+        if stored.get(name) != card["shapes"].get(name):
+            raise Damaged(f"its tensor '{name}' is {stored.get(name)}, not {card['shapes'].get(name)}")
 
 
 def _shapes(tensors: Mapping[str, torch.Tensor]) -> Shapes:
