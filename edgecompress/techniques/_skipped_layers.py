@@ -37,18 +37,22 @@ def promise(weights: str, computes: str, kept: Sequence[str]) -> Promise:
     return Promise(weights, computes, share, share)
 
 
-def skipping(options: Mapping[str, Json], patterns: Iterable[str]) -> dict[str, Json]:
+def skipping(options: Mapping[str, Json], patterns: Iterable[str], option: str = "skip") -> dict[str, Json]:
     """The options of a technique with those patterns added to what it keeps in higher precision."""
-    skipped = options.get("skip", ())
-    assert isinstance(skipped, Sequence), "the Options of each technique have `skip` as a tuple of patterns"
-    return {**options, "skip": list(dict.fromkeys([*map(str, skipped), *patterns]))}
+    skipped = options.get(option, ())
+    assert isinstance(skipped, Sequence), "the Options of each technique have it as a tuple of patterns"
+    return {**options, option: list(dict.fromkeys([*map(str, skipped), *patterns]))}
 
 
-def kept_as_patterns(options: Mapping[str, Json], layers: Sequence[SensitiveLayer]) -> dict[str, Json]:
+def kept_as_patterns(
+    options: Mapping[str, Json], layers: Sequence[SensitiveLayer], option: str = "skip"
+) -> dict[str, Json]:
     """The options with the operators of those layers of a diagnosis left in float; `skip` has shell patterns."""
-    return skipping(options, (glob.escape(layer["operator"]) for layer in layers if layer["operator"]))
+    return skipping(options, (glob.escape(layer["operator"]) for layer in layers if layer["operator"]), option)
 
 
-def kept_as_expressions(options: Mapping[str, Json], layers: Sequence[SensitiveLayer]) -> dict[str, Json]:
+def kept_as_expressions(
+    options: Mapping[str, Json], layers: Sequence[SensitiveLayer], option: str = "skip"
+) -> dict[str, Json]:
     """The same where `skip` has regular expressions."""
-    return skipping(options, (f"^{re.escape(layer['operator'])}$" for layer in layers if layer["operator"]))
+    return skipping(options, (f"^{re.escape(layer['operator'])}$" for layer in layers if layer["operator"]), option)

@@ -139,7 +139,7 @@ def matching(file: Path, patterns: Sequence[str]) -> list[str]:
     """The nodes whose names match one of `patterns`; raises InputError where a pattern matches none."""
     import onnx
 
-    names = [node.name for node in onnx.load_model(file).graph.node]
+    names = [node.name for node in onnx.load_model(file, load_external_data=False).graph.node]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise InputError(f"skip: no node is called '{pattern}'; the nodes are {', '.join(names[:8])}, ...")

@@ -1,0 +1,275 @@
+"""Weights of matrix products in blocks of few bits, for ONNX Runtime's MatMulNBits; a large file is read in parts.
+
+A block is `group` numbers of one column with a scale of their own, and a zero point where it is not symmetric:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core.errors import StageFailed
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+DOMAIN = "com.microsoft"
+KERNEL, TABLE = "MatMulNBits", "GatherBlockQuantized"
+PRODUCTS, LOOKUP = ("MatMul", "Gemm"), "Gather"
+PART = 1 << 24  # numbers of a weight that are rounded at once
+INT8_PRODUCTS = 4  # accuracy_level: activations are rounded to int8 as they come; 0 would compute in float
+PAGE = 4096  # bytes
+DATA = "model.onnx.data"
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How a weight is rounded."""
+
+    bits: int
+    group: int
+    symmetric: bool
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The constant that a product multiplies with: [rows, columns], or the other way round where it is turned."""
+
+    node: str
+    tensor: str
+    rows: int
+    columns: int
+    turned: bool
+
+
+class Weights:
+    """The constants of a file by name, mapped and not read where they lie beside it."""
+
+    def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
+        self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.folder = folder
+
+    def array(self, name: str) -> np.ndarray:
+        """The numbers of one."""
+        import numpy as np
+        from onnx import helper, numpy_helper
+        from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+        tensor = self.tensors[name]
+        if not uses_external_data(tensor):
+            return numpy_helper.to_array(tensor)
+        beside = ExternalDataInfo(tensor)
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        file = self.folder / beside.location
+        if not file.resolve().is_relative_to(self.folder.resolve()):
+            raise StageFailed(f"{file}: the weights of '{name}' lie outside the model's folder")
+        return np.memmap(file, dtype, "r", beside.offset or 0, tuple(tensor.dims))
+
+
+def matrices(model: onnx.ModelProto) -> Iterator[Matrix]:
+    """What the products of the outermost graph multiply with: constants of two axes in float."""
+    from onnx import TensorProto
+
+    known = {t.name: t for t in model.graph.initializer}
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16)
+    for node in model.graph.node:
+        tensor = known.get(node.input[1]) if node.op_type in PRODUCTS else None
+        if tensor is None or len(tensor.dims) != 2 or tensor.data_type not in floats or not _plain(node):
+            continue
+        turned = any(a.name == "transB" and a.i for a in node.attribute)
+        rows, columns = reversed(tensor.dims) if turned else tensor.dims
+        yield Matrix(node.name, tensor.name, rows, columns, turned)
+
+
+def _plain(node: onnx.NodeProto) -> bool:
+    """Whether it is x W or x W + b."""
+    numbers = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
+    return numbers.get("alpha", 1) == numbers.get("beta", 1) == 1 and not numbers.get("transA", 0)
+
+
+def tables(model: onnx.ModelProto) -> Iterator[Matrix]:
+    """The lookup tables in float32."""
+    from onnx import TensorProto
+
+    known = {t.name: t for t in model.graph.initializer}
+    for node in model.graph.node:
+        tensor = known.get(node.input[0]) if node.op_type == LOOKUP else None
+        first = not any(a.name == "axis" and a.i for a in node.attribute)
+        if tensor is not None and first and len(tensor.dims) == 2 and tensor.data_type == TensorProto.FLOAT:
+            yield Matrix(node.name, tensor.name, tensor.dims[1], tensor.dims[0], True)
+
+
+@dataclass
+class Rounding:
+    """A file being rewritten: weights in blocks take the place of those in float, one after the other."""
+
+    model: onnx.ModelProto
+    weights: Weights
+    made: dict[tuple[str, Blocks], list[str]] = field(default_factory=dict)  # a weight that several read: once
+
+    def product(self, node: onnx.NodeProto, matrix: Matrix, blocks: Blocks) -> list[onnx.NodeProto]:
+        """What computes a product from then on: its bias is added by a node of its own."""
+        from onnx import helper
+
+        constants = self._constants(matrix, blocks)
+        bias, made = _biased(node)
+        numbers = {"K": matrix.rows, "N": matrix.columns, "bits": blocks.bits, "block_size": blocks.group}
+        product = helper.make_node(
+            *(KERNEL, [node.input[0], *constants], [made], node.name),
+            domain=DOMAIN,
+            accuracy_level=INT8_PRODUCTS,
+            **numbers,
+        )
+        return [product, *bias]
+
+    def lookup(self, node: onnx.NodeProto, matrix: Matrix, blocks: Blocks) -> list[onnx.NodeProto]:
+        """What looks up rows of a table in blocks."""
+        from onnx import helper
+
+        codes, *scales = self._constants(matrix, blocks)
+        numbers = {"bits": blocks.bits, "block_size": blocks.group, "gather_axis": 0, "quantize_axis": 1}
+        flat, *zeros = (self._flat(name, matrix.columns) for name in (codes, *scales[1:]))
+        inputs = [flat, node.input[1], scales[0], *zeros]
+        return [helper.make_node(TABLE, inputs, list(node.output), node.name, domain=DOMAIN, **numbers)]
+
+    def _flat(self, name: str, rows: int) -> str:
+        """The same numbers, a row for each of a table."""
+        if (flat := f"{name}_table") not in self.weights.tensors:
+            self._keep(flat, self.weights.array(name).reshape(rows, -1))
+        return flat
+
+    def _constants(self, matrix: Matrix, blocks: Blocks) -> list[str]:
+        """The names of the codes, the scales and the zero points."""
+        known = self.made.get((matrix.tensor, blocks))
+        if known is None:
+            word = f"{matrix.tensor}_int{blocks.bits}"
+            arrays = rounded(self.weights.array(matrix.tensor), matrix, blocks)
+            known = [f"{word}{end}" for end, array in zip(("", "_scales", "_zeros"), arrays, strict=False)]
+            for name, array in zip(known, arrays, strict=True):
+                self._keep(name, array)
+            self.made[matrix.tensor, blocks] = known
+        return known
+
+    def _keep(self, name: str, array: np.ndarray) -> None:
+        from onnx import numpy_helper
+
+        tensor = numpy_helper.from_array(array, name)
+        self.model.graph.initializer.append(tensor)
+        self.weights.tensors[name] = tensor
+
+
+def rounded(weight: np.ndarray, matrix: Matrix, blocks: Blocks) -> list[np.ndarray]:
+    """Codes [columns, blocks, bytes], scales [columns, blocks] and, unless symmetric, zero points, by ONNX Runtime."""
+    import numpy as np
+    from onnxruntime.quantization import matmul_nbits_quantizer as library
+
+    logging.getLogger(library.__name__).setLevel(logging.WARNING)
+    config = library.DefaultWeightOnlyQuantConfig(blocks.group, blocks.symmetric, bits=blocks.bits)
+    work, at_once = library.DefaultWeightOnlyQuantizer(config), max(1, PART // matrix.rows)
+    parts: list[tuple[np.ndarray, ...]] = []
+    for begin in range(0, matrix.columns, at_once):
+        part = weight[begin : begin + at_once].T if matrix.turned else weight[:, begin : begin + at_once]
+        parts.append(work.qbits_block_quant(np.ascontiguousarray(part, np.float32)))
+    codes, scales, zeros = (np.concatenate(each) for each in zip(*parts, strict=True))
+    scales = scales.astype(weight.dtype)
+    return [codes, scales] if blocks.symmetric else [codes, scales, zeros.reshape(-1)]
+
+
+def without_biases(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
+    """With those of the products that are a Gemm as a MatMul, which keeps the name, and the bias added behind it."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    weights, nodes = Weights(model, Path()), []
+    found = {m.node: m for m in matrices(model)}
+    for node in model.graph.node:
+        matrix = found.get(node.name) if node.op_type == "Gemm" and node.name in names else None
+        if matrix is None:
+            nodes.append(node)
+            continue
+        factor = matrix.tensor
+        if matrix.turned:
+            factor = f"{matrix.tensor}_turned"
+            if factor not in weights.tensors:
+                turned = numpy_helper.from_array(np.ascontiguousarray(weights.array(matrix.tensor).T), factor)
+                model.graph.initializer.append(turned)
+                weights.tensors[factor] = turned
+        bias, made = _biased(node)
+        nodes.append(helper.make_node("MatMul", [node.input[0], factor], [made], node.name))
+        nodes += bias
+    _replace(model.graph, nodes)
+    _prune(model.graph)
+    return model
+
+
+def _prune(graph: onnx.GraphProto) -> None:
+    """Takes away the constants that nothing reads."""
+    read = _read(graph)
+    for tensor in [t for t in graph.initializer if t.name not in read]:
+        graph.initializer.remove(tensor)
+
+
+def _biased(node: onnx.NodeProto) -> tuple[list[onnx.NodeProto], str]:
+    """What adds the bias of a product, if it has one, and the name of the product before that."""
+    from onnx import helper
+
+    if node.op_type != "Gemm" or len(node.input) < 3 or not node.input[2]:
+        return [], node.output[0]
+    made = f"{node.output[0]}_product"
+    return [helper.make_node("Add", [made, node.input[2]], list(node.output), f"{node.name}_bias")], made
+
+
+def _replace(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    kept = [copy.deepcopy(node) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def save(rounding: Rounding, nodes: Iterable[onnx.NodeProto], file: Path) -> None:
+    """The file of those nodes and the constants that they read, beside it where the model's own lie beside."""
+    import onnx
+    from onnx.external_data_helper import uses_external_data
+
+    model = rounding.model
+    beside = any(uses_external_data(tensor) for tensor in model.graph.initializer)
+    _replace(model.graph, nodes)
+    _prune(model.graph)
+    if beside:
+        _write_beside(model.graph.initializer, rounding.weights, file.with_name(DATA))
+    if all(entry.domain != DOMAIN for entry in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    onnx.save_model(model, file)
+
+
+def _read(graph: onnx.GraphProto) -> set[str]:
+    """What nodes read, those of inner graphs too, and what the graph answers."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                names |= _read(inner)
+    return names
+
+
+def _write_beside(tensors: Iterable[onnx.TensorProto], weights: Weights, file: Path) -> None:
+    """Their numbers into one file, each at a multiple of a page, and out of the memory."""
+    import numpy as np
+    from onnx.external_data_helper import set_external_data
+
+    with file.open("wb") as stream:
+        for tensor in tensors:
+            array = np.ascontiguousarray(weights.array(tensor.name)).reshape(-1)
+            stream.write(bytes(-stream.tell() % PAGE))
+            begin = stream.tell()
+            for at in range(0, array.size, PART):
+                stream.write(array[at : at + PART].tobytes())
+            tensor.raw_data = b""
+            set_external_data(tensor, DATA, begin, array.nbytes)
+            weights.tensors.pop(tensor.name)

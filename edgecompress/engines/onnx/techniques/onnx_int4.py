@@ -1,0 +1,40 @@
+"""Weights of 4 bits for ONNX Runtime's MatMulNBits, in groups with a scale each; activations stay in float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.engines.onnx import weights_only
+from edgecompress.techniques import _skipped_layers, _weights_only
+
+REQUIRES = ("onnx", "onnxruntime>=1.31", "sympy")
+EXTRA = "onnx"
+READS: tuple[str, ...] = ("onnx",)
+WRITES = "onnx"
+PROVIDES = "int4"
+NEEDS: tuple[str, ...] = ("samples",)
+
+BITS = 4
+Options = _weights_only.FourBits
+
+
+def promises(_: Options) -> Promise:
+    """Weights of 4 bits."""
+    return _weights_only.promise(BITS)
+
+
+def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less: the other ways to round."""
+    return _weights_only.rungs(options)
+
+
+def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
+    """The options with those layers of a diagnosis in 8 bits."""
+    return _skipped_layers.kept_as_patterns(options, layers, "int8")
+
+
+def apply(request: Request) -> Artifact:
+    """See `weights_only.apply`."""
+    return weights_only.apply(request, BITS)

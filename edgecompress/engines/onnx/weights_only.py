@@ -1,0 +1,170 @@
+"""Weight-only quantization for ONNX Runtime: matrix products with weights of 4 or 8 bits."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from edgecompress.core.errors import InputError, StageFailed, first_line
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.onnx import block_weights
+from edgecompress.engines.onnx.block_weights import Blocks, Matrix, Rounding, Weights
+from edgecompress.engines.onnx.graph_edits import matching, prepare
+from edgecompress.techniques import _weights_only
+from edgecompress.techniques._calibration import inputs_of, spread
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+OPSET = 14
+LEAST_COLUMNS = 16  # a product with fewer stays in float: it costs accuracy and saves no time
+WEIGHTED = ("MatMul", "Gemm", "Gather", "Conv", "ConvTranspose")  # what NNCF would round as well
+DAMPING = 0.01  # of GPTQ, of the mean diagonal of its Hessian
+
+Chosen: TypeAlias = "Mapping[str, tuple[Matrix, Blocks]]"  # by node
+
+
+def apply(request: Request, bits: int) -> Artifact:
+    """The model with the weights of its products in blocks; inputs: "model", "samples" (calibrate, for gptq and awq).
+
+    facts: {"bits", "group", "symmetric", "method", "quantized": [node], "int8": [node]}; "lost" where no product has a
+    weight that is large enough.
+    """
+    options: _weights_only.Options = request.options
+    source, method = request.model.file(".onnx"), getattr(request.options, "method", "nearest")
+    with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
+        file = source if _beside(source) else prepare(source, Path(folder) / "prepared.onnx", OPSET)
+        chosen = _chosen(file, options, bits)
+        if method != "nearest" and chosen:
+            file = _fitted(request, file, [n for n, (m, b) in chosen.items() if b.bits == bits and _fits(m, b)])
+        _round(file, request.out / "model.onnx", chosen)
+    facts: dict[str, Json] = {"bits": bits, "group": options.group, "symmetric": options.symmetric, "method": method}
+    facts |= {"quantized": list(chosen), "int8": [name for name, (_, b) in chosen.items() if b.bits > bits]}
+    if not chosen:
+        facts["lost"] = _weights_only.NOTHING
+    return Artifact(request.out, "onnx", request.model.inputs, request.model.outputs, facts).write()
+
+
+def _beside(file: Path) -> bool:
+    """Whether its weights lie beside it: then it is too large to be taken apart in memory."""
+    import onnx
+    from onnx.external_data_helper import uses_external_data
+
+    return any(map(uses_external_data, onnx.load_model(file, load_external_data=False).graph.initializer))
+
+
+def _chosen(file: Path, options: _weights_only.Options, bits: int) -> Chosen:
+    """The products and tables that are rounded, each with its blocks."""
+    import onnx
+
+    model = onnx.load_model(file, load_external_data=False)
+    kept, wide = (matching(file, patterns) for patterns in (options.skip, getattr(options, "int8", ())))
+    products = [m for m in block_weights.matrices(model) if m.columns >= LEAST_COLUMNS and m.rows >= options.group]
+    tables = [m for m in block_weights.tables(model) if m.rows % options.group == 0] if options.embeddings else []
+    return {
+        m.node: (m, Blocks(8 if m.node in wide else bits, options.group, options.symmetric))
+        for m in (*products, *tables)
+        if m.node not in kept
+    }
+
+
+def _fits(matrix: Matrix, blocks: Blocks) -> bool:
+    """Whether the libraries take it: they fill no group up, and pack zero points by two."""
+    groups, left = divmod(matrix.rows, blocks.group)
+    return left == 0 and (blocks.symmetric or groups % 2 == 0)
+
+
+def _round(file: Path, out: Path, chosen: Chosen) -> None:
+    """The file with each weight in its blocks; what a library has put in blocks already is left."""
+    import onnx
+
+    model = onnx.load_model(file, load_external_data=False)
+    weights = Weights(model, file.parent)
+    rounding = Rounding(model, weights)
+    nodes: list[onnx.NodeProto] = []
+    for node in model.graph.node:
+        matrix, blocks = chosen.get(node.name, (None, None))
+        if matrix and blocks and node.op_type in block_weights.PRODUCTS:
+            nodes += rounding.product(node, matrix, blocks)
+        elif matrix and blocks and node.op_type == block_weights.LOOKUP:
+            nodes += rounding.lookup(node, matrix, blocks)
+        else:
+            nodes.append(node)
+    block_weights.save(rounding, nodes, out)
+
+
+# --------------------------------------------------------------------------- by what calibration items say
+
+
+def _fitted(request: Request, file: Path, names: Sequence[str]) -> Path:
+    """The file with those products in blocks, fitted to calibration items by a library."""
+    import onnx
+
+    options: _weights_only.FourBits = request.options
+    if _beside(file):
+        raise InputError(
+            f"method = '{options.method}' holds the whole model in memory, which is too large; use 'nearest'"
+        )
+    batches = spread(request, options.samples)
+    items = [dict(inputs_of(request, batch)) for batch in batches]
+    model = block_weights.without_biases(onnx.load_model(file), names)
+    fit = {"gptq": _gptq, "awq": _awq}[options.method]
+    request.progress(0.1, options.method)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # a bar that knows no log
+            fitted = fit(model, items, names, options)
+    except Exception as error:  # the libraries' errors have no base of their own
+        raise StageFailed(f"{options.method}: {first_line(error)}") from error
+    onnx.save_model(fitted, file)
+    return file
+
+
+def _gptq(
+    model: onnx.ModelProto,
+    items: Sequence[Mapping[str, np.ndarray]],
+    names: Sequence[str],
+    options: _weights_only.FourBits,
+) -> onnx.ModelProto:
+    """By the part of Intel's Neural Compressor that ONNX Runtime has."""
+    from onnxruntime.quantization.neural_compressor.weight_only import gptq_quantize
+
+    config = {"bits": 4, "group_size": options.group, "scheme": "sym" if options.symmetric else "asym"}
+    products = [node.name for node in model.graph.node if node.op_type == "MatMul"]
+    fitted = gptq_quantize(
+        model,
+        [(each, None) for each in items],
+        {name: config if name in names else "fp32" for name in products},
+        n_samples=-1,
+        percdamp=DAMPING,
+        blocksize=128,
+        accuracy_level=block_weights.INT8_PRODUCTS,
+    )
+    return fitted.model
+
+
+def _awq(
+    model: onnx.ModelProto,
+    items: Sequence[Mapping[str, np.ndarray]],
+    names: Sequence[str],
+    options: _weights_only.FourBits,
+) -> onnx.ModelProto:
+    """By NNCF."""
+    import nncf
+
+    ignored = [node.name for node in model.graph.node if node.op_type in WEIGHTED and node.name not in names]
+    return nncf.compress_weights(
+        model,
+        mode=nncf.CompressWeightsMode.INT4_SYM if options.symmetric else nncf.CompressWeightsMode.INT4_ASYM,
+        group_size=options.group,
+        all_layers=True,
+        awq=True,
+        dataset=nncf.Dataset(items),
+        subset_size=len(items),
+        ignored_scope=nncf.IgnoredScope(names=ignored),
+    )

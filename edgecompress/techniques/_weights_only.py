@@ -1,0 +1,53 @@
+"""Weight-only quantization, for any runtime: its options, and what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from edgecompress.core.json import Json
+from edgecompress.core.model import Promise
+from edgecompress.techniques._calibration import check_samples
+
+# gptq: the error of a number goes to those behind it, Frantar et al. 2022, arXiv:2210.17323;
+# awq: rows of large activations are scaled up before, Lin et al. 2023, arXiv:2306.00978
+Method = Literal["nearest", "gptq", "awq"]
+NOTHING = "changed nothing in this model: it has no matrix product with a weight that is large enough"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How weights are rounded, and which."""
+
+    group: Literal[32, 64, 128] = 32  # numbers of a column that share a scale
+    symmetric: bool = False  # no zero points: a little smaller, a little less exact
+    embeddings: bool = False  # lookup tables too
+    skip: tuple[str, ...] = ()  # operators kept in float, as patterns of their names
+
+
+@dataclass(frozen=True)
+class FourBits(Options):
+    """What 4 bits need besides."""
+
+    method: Method = "nearest"
+    samples: int | None = 64  # calibration items at most, for gptq and awq; None is all
+    int8: tuple[str, ...] = ()  # operators with 8 bits, as patterns of their names
+
+    def __post_init__(self) -> None:
+        check_samples(self.samples)
+
+
+def promise(bits: int) -> Promise:
+    """A part of the weights: of small nets most are in lookup tables."""
+    return Promise(f"int{bits}", "", 0.0, 0.0)
+
+
+def rungs(
+    options: Mapping[str, Json], methods: tuple[Method, ...] = get_args(Method)
+) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less: a smaller group, and the other ways to round."""
+    finer: list[tuple[str, dict[str, Json]]] = (
+        [("groups of 32", {"group": 32})] if options.get("group", 32) != 32 else []
+    )
+    return [*finer, *((m, {"method": m}) for m in methods if m not in ("nearest", options.get("method", "nearest")))]

@@ -1,0 +1,120 @@
+"""Weights of 4 and 8 bits in groups: what is in the file, what it answers, what is left in float."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.engines.onnx.techniques import onnx_int4, onnx_int8_weights
+from edgecompress.formats.precision import facts
+from edgecompress.testing import conformance
+
+IDS, WIDTH, MIDDLE, CLASSES = 50, 64, 160, 24
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """ids [batch, 6] -> a table, a product, a product with a turned weight and a bias, one of 8 columns."""
+    rng = np.random.default_rng(0)
+    shapes = {"table": (IDS, WIDTH), "first": (WIDTH, MIDDLE), "turned": (CLASSES, MIDDLE), "narrow": (CLASSES, 8)}
+    arrays = {n: (rng.normal(size=s) / s[-1] ** 0.5).astype(np.float32) for n, s in shapes.items()}
+    arrays |= {"bias": rng.normal(size=CLASSES).astype(np.float32), "flat": np.array([-1, MIDDLE], np.int64)}
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"], "embedding"),
+        helper.make_node("MatMul", ["e", "first"], ["m"], "first"),
+        helper.make_node("Relu", ["m"], ["r"], "relu"),
+        helper.make_node("Reshape", ["r", "flat"], ["f"], "flatten"),
+        helper.make_node("Gemm", ["f", "turned", "bias"], ["g"], "second", transB=1),
+        helper.make_node("MatMul", ["g", "narrow"], ["scores"], "third"),
+    ]
+    ends = [
+        helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", 6]),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["rows", 8]),
+    ]
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    folder = tmp_path_factory.mktemp("net")
+    onnx.save_model(model, folder / "model.onnx")
+    batch = Dim("batch", 1, 4)
+    return Artifact(
+        folder, "onnx", (TensorSpec("ids", (batch, 6), "int64"),), (TensorSpec("scores", (batch, 8)),)
+    ).write()
+
+
+def applied(technique: Any, model: Artifact, folder: Path, **options: Any) -> Artifact:
+    out = folder / f"out{len(list(folder.iterdir()))}"
+    out.mkdir()
+    inputs = {"model": model, "samples": conformance.samples(model, folder)}
+    made: Artifact = technique.apply(Request(inputs, out, technique.Options(**options)))
+    return made
+
+
+def answer(model: Artifact) -> np.ndarray:
+    ids = np.random.default_rng(1).integers(0, IDS, (4, 6))
+    session = onnxruntime.InferenceSession(model.file(".onnx"), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"ids": ids})[0])
+
+
+def off(model: Artifact, other: Artifact) -> float:
+    """The error of what it answers, against the size of the answer."""
+    expected = answer(model)
+    return float(np.linalg.norm(answer(other) - expected) / np.linalg.norm(expected))
+
+
+def types(model: Artifact) -> list[str]:
+    return [node.op_type for node in onnx.load(model.file(".onnx")).graph.node]
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_products_are_computed_by_the_kernel_for_few_bits(
+    net: Artifact, tmp_path: Path, symmetric: bool, embeddings: bool
+) -> None:
+    small = applied(onnx_int4, net, tmp_path, symmetric=symmetric, embeddings=embeddings)
+    assert types(small).count("MatMulNBits") == 2  # the third has too few columns
+    assert types(small).count("GatherBlockQuantized") == embeddings
+    assert small.facts["quantized"] == ["first", "second"] + ["embedding"] * embeddings
+    assert off(net, small) < 0.2
+    weights = facts.of(small)["weights"]
+    assert weights is not None
+    assert weights["int4"] >= (WIDTH * MIDDLE + MIDDLE * CLASSES) / 2
+    assert ("fp32" in weights) and (weights["fp32"] < IDS * WIDTH * 4) == embeddings
+
+
+def test_eight_bits_are_nearer(net: Artifact, tmp_path: Path) -> None:
+    four, eight = (applied(technique, net, tmp_path) for technique in (onnx_int4, onnx_int8_weights))
+    assert off(net, eight) < off(net, four) / 5
+    assert facts.of(eight)["weights"].get("int8")  # type: ignore[union-attr]
+
+
+def test_layers_may_have_eight_bits_or_none(net: Artifact, tmp_path: Path) -> None:
+    mixed = applied(onnx_int4, net, tmp_path, int8=("sec*",), skip=("first",))
+    assert mixed.facts["quantized"] == mixed.facts["int8"] == ["second"]
+    assert off(net, mixed) < 0.01
+    assert onnx_int4.kept({"group": 32}, [{"operator": "first", "type": "", "module": "", "node": ""}]) == {
+        "group": 32,
+        "int8": ["first"],
+    }
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_weights_are_fitted_to_calibration_items(net: Artifact, tmp_path: Path, method: str) -> None:
+    fitted = applied(onnx_int4, net, tmp_path, method=method, group=64)
+    assert types(fitted).count("MatMulNBits") == 2
+    assert off(net, fitted) < 0.25
+
+
+def test_groups_that_no_weight_fills_are_told(net: Artifact, tmp_path: Path) -> None:
+    lost = applied(onnx_int4, net, tmp_path, skip=("first", "second"))
+    assert (
+        lost.facts["lost"]
+        == "changed nothing in this model: it has no matrix product with a weight that is large enough"
+    )
