@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.onnx.techniques import onnx_int4, onnx_int8_weights
+from edgecompress.engines.openvino.techniques import nncf_int4, nncf_int8_weights
 from edgecompress.formats.precision import facts
 from edgecompress.testing import conformance
 
@@ -118,3 +119,50 @@ def test_groups_that_no_weight_fills_are_told(net: Artifact, tmp_path: Path) -> 
         lost.facts["lost"]
         == "changed nothing in this model: it has no matrix product with a weight that is large enough"
     )
+
+
+# --------------------------------------------------------------------------- OpenVINO
+
+
+@pytest.fixture(scope="module")
+def ir(net: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    import openvino
+
+    folder = tmp_path_factory.mktemp("ir")
+    openvino.save_model(openvino.Core().read_model(net.file(".onnx")), folder / "model.xml", compress_to_fp16=False)
+    return Artifact(folder, "openvino", net.inputs, net.outputs).write()
+
+
+def ir_answer(model: Artifact) -> np.ndarray:
+    import openvino
+
+    ids = np.random.default_rng(1).integers(0, IDS, (4, 6))
+    net = openvino.Core().compile_model(model.file(".xml"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return np.asarray(net({"ids": ids})[0])
+
+
+def ir_off(model: Artifact, other: Artifact) -> float:
+    expected = ir_answer(model)
+    return float(np.linalg.norm(ir_answer(other) - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"symmetric": True}, {"method": "gptq"}, {"method": "awq"}, {"embeddings": True}]
+)
+def test_openvino_has_four_bits(ir: Artifact, tmp_path: Path, options: dict[str, Any]) -> None:
+    small = applied(nncf_int4, ir, tmp_path, **options)
+    table = "embeddings" in options
+    assert sorted(small.facts["quantized"]) == sorted(["first_1", "second/WithoutBiases"] + ["embedding"] * table)
+    assert ir_off(ir, small) < 0.25
+    weights = facts.of(small)["weights"]
+    assert weights is not None
+    assert weights["int4"] >= (WIDTH * MIDDLE + MIDDLE * CLASSES) / 2
+    assert (weights["fp32"] < IDS * WIDTH * 4) == table
+
+
+def test_openvino_mixes_four_and_eight_bits_and_float(ir: Artifact, tmp_path: Path) -> None:
+    mixed = applied(nncf_int4, ir, tmp_path, int8=("^sec",), skip=("^emb",))
+    assert mixed.facts["int8"] == ["second/WithoutBiases"]
+    assert set(facts.of(mixed)["weights"] or ()) == {"int4", "int8", "fp32"}
+    eight = applied(nncf_int8_weights, ir, tmp_path)
+    assert ir_off(ir, eight) < 0.02

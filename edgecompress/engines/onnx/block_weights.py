@@ -63,7 +63,8 @@ class Weights:
 
         tensor = self.tensors[name]
         if not uses_external_data(tensor):
-            return numpy_helper.to_array(tensor)
+            held: np.ndarray = numpy_helper.to_array(tensor)
+            return held
         beside = ExternalDataInfo(tensor)
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
         file = self.folder / beside.location

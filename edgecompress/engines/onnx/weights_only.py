@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import onnx
 
 OPSET = 14
-LEAST_COLUMNS = 16  # a product with fewer stays in float: it costs accuracy and saves no time
 WEIGHTED = ("MatMul", "Gemm", "Gather", "Conv", "ConvTranspose")  # what NNCF would round as well
 DAMPING = 0.01  # of GPTQ, of the mean diagonal of its Hessian
 
@@ -65,7 +64,9 @@ def _chosen(file: Path, options: _weights_only.Options, bits: int) -> Chosen:
 
     model = onnx.load_model(file, load_external_data=False)
     kept, wide = (matching(file, patterns) for patterns in (options.skip, getattr(options, "int8", ())))
-    products = [m for m in block_weights.matrices(model) if m.columns >= LEAST_COLUMNS and m.rows >= options.group]
+    products = [
+        m for m in block_weights.matrices(model) if m.columns >= _weights_only.LEAST_COLUMNS and m.rows >= options.group
+    ]
     tables = [m for m in block_weights.tables(model) if m.rows % options.group == 0] if options.embeddings else []
     return {
         m.node: (m, Blocks(8 if m.node in wide else bits, options.group, options.symmetric))

@@ -18,16 +18,12 @@ NEEDS: tuple[str, ...] = ("samples",)
 
 BITS = 4
 Options = _weights_only.FourBits
+rungs = _weights_only.rungs
 
 
 def promises(_: Options) -> Promise:
     """Weights of 4 bits."""
     return _weights_only.promise(BITS)
-
-
-def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
-    """What else may lose less: the other ways to round."""
-    return _weights_only.rungs(options)
 
 
 def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:

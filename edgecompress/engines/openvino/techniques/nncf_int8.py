@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.openvino import ir
+from edgecompress.engines.openvino import ir, nncf_library
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
@@ -78,7 +78,7 @@ def apply(request: Request) -> Artifact:
     """
     if same := _int8.given(request):
         return same
-    nncf, openvino = _nncf()
+    nncf, openvino = nncf_library.both()
     options: Options = request.options
     batches = spread(request, options.samples)
     net = openvino.Core().read_model(request.model.file(".xml"))
@@ -104,20 +104,6 @@ def apply(request: Request) -> Artifact:
     facts = {"samples": used(batches), "float": kept}
     ir.save(quantized, request.out)
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
-
-
-def _nncf() -> tuple[ModuleType, ModuleType]:
-    """The libraries, their telemetry switched off and their progress bars kept out of the log."""
-    import sys
-
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # both then take their own stubs
-    import logging
-
-    import nncf
-    import openvino
-
-    nncf.set_log_level(logging.ERROR)
-    return nncf, openvino
 
 
 def _still(net: openvino.Model) -> Iterator[str]:

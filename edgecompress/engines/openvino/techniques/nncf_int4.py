@@ -1,0 +1,36 @@
+"""Weights of 4 bits for OpenVINO by NNCF; activations stay in float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgecompress.core.json import Json
+from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.engines.openvino import weights_only
+from edgecompress.techniques import _skipped_layers, _weights_only
+
+REQUIRES = ("openvino", "nncf")
+EXTRA = "openvino"
+READS: tuple[str, ...] = ("openvino",)
+WRITES = "openvino"
+PROVIDES = "int4"
+NEEDS: tuple[str, ...] = ("samples",)
+
+BITS = 4
+Options = _weights_only.FourBits
+rungs = _weights_only.rungs
+
+
+def promises(_: Options) -> Promise:
+    """Weights of 4 bits."""
+    return _weights_only.promise(BITS)
+
+
+def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
+    """The options with those layers of a diagnosis in 8 bits."""
+    return _skipped_layers.kept_as_expressions(options, layers, "int8")
+
+
+def apply(request: Request) -> Artifact:
+    """See `weights_only.apply`."""
+    return weights_only.apply(request, BITS)
