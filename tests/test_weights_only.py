@@ -9,12 +9,16 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from edgecompress.core import config
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.engines.executorch.runtimes import executorch
 from edgecompress.engines.onnx.techniques import onnx_int4, onnx_int8_weights
 from edgecompress.engines.openvino.techniques import nncf_int4, nncf_int8_weights
 from edgecompress.formats.precision import facts
+from edgecompress.techniques import torchao_int4
 from edgecompress.testing import conformance
 
 IDS, WIDTH, MIDDLE, CLASSES = 50, 64, 160, 24
@@ -166,3 +170,61 @@ def test_openvino_mixes_four_and_eight_bits_and_float(ir: Artifact, tmp_path: Pa
     assert set(facts.of(mixed)["weights"] or ()) == {"int4", "int8", "fp32"}
     eight = applied(nncf_int8_weights, ir, tmp_path)
     assert ir_off(ir, eight) < 0.02
+
+
+# --------------------------------------------------------------------------- ExecuTorch
+
+
+class Encoder(torch.nn.Module):
+    """ids [batch, 6] -> scores [batch, 6, 24]; the head is the turned table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(CLASSES, WIDTH)
+        self.first = torch.nn.Linear(WIDTH, MIDDLE)
+        self.second = torch.nn.Linear(MIDDLE, WIDTH)
+        self.head = torch.nn.Linear(WIDTH, CLASSES, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(self.second(self.first(self.table(ids)).relu()))
+        return scores
+
+
+def encoder(folder: Path) -> Artifact:
+    torch.manual_seed(0)
+    net, ids = Encoder().eval(), torch.zeros((2, 6), dtype=torch.long)
+    dynamic = {"ids": {0: torch.export.Dim("batch", min=1, max=8)}}
+    folder.mkdir()
+    torch.export.save(torch.export.export(net, (ids,), dynamic_shapes=dynamic), folder / "program.pt2")
+    batch = Dim("batch", 1, 8)
+    ends = (TensorSpec("ids", (batch, 6), "int64"),), (TensorSpec("scores", (batch, 6, CLASSES)),)
+    return Artifact(folder, "program", *ends).write()
+
+
+def pte_off(model: Artifact, other: Artifact, folder: Path) -> float:
+    """The error of what the file answers, against the program."""
+    ids = np.random.default_rng(1).integers(0, CLASSES, (4, 6))
+    folder.mkdir()
+    options = config.build(executorch.Options, {}, "")
+    session = executorch.open(executorch.export(Request({"model": other}, folder, options)), 1)
+    expected = torch.export.load(model.file(".pt2")).module()(torch.from_numpy(ids)).detach().numpy()
+    found = session.run({"ids": ids})["scores"]
+    session.close()
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def test_executorch_has_four_bits_in_its_delegate(tmp_path: Path) -> None:
+    model = encoder(tmp_path / "net")
+    small = applied(torchao_int4, model, tmp_path)
+    assert small.facts["quantized"] == ["first", "second", "head"]
+    assert pte_off(model, small, tmp_path / "pte") < 0.25
+    lowered = Artifact(tmp_path / "pte", "pte")
+    assert executorch.open(lowered, 1) is not None
+
+
+def test_executorch_mixes_four_and_eight_bits_and_float(tmp_path: Path) -> None:
+    model = encoder(tmp_path / "net")
+    mixed = applied(torchao_int4, model, tmp_path, int8=("second",), skip=("first",))
+    assert (mixed.facts["quantized"], mixed.facts["int8"]) == (["second", "head"], ["second"])
+    assert pte_off(model, mixed, tmp_path / "pte") < 0.15

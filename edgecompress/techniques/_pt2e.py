@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean, first_line
@@ -77,15 +78,22 @@ def quantized(request: Request, quantizer: TorchaoQuantizer, batches: Sequence[l
                 args, kwargs = _call(program, request, items)
                 prepared(*args, **kwargs)
             folded = request.options.quantizer != "litert"  # whose converter folds them itself
-            again = _exported(convert_pt2e(prepared, fold_quantize=folded), program, request)
+            again = exported(convert_pt2e(prepared, fold_quantize=folded), program, request)
     except InputError:
         raise
     except Exception as error:  # torchao's and torch's errors have no base of their own
         raise StageFailed(f"quantizing the program: {first_line(error)}") from error
-    for node in again.graph.nodes:
+    save(again, request.out)
+
+
+def save(program: ExportedProgram, out: Path) -> None:
+    """Writes a program without addresses in memory and paths of this machine."""
+    import torch
+
+    for node in program.graph.nodes:
         for history in HISTORY:
             node.meta.pop(history, None)
-    torch.export.save(again, request.out / PROGRAM)
+    torch.export.save(program, out / PROGRAM)
 
 
 # --------------------------------------------------------------------------- what is quantized
@@ -103,7 +111,7 @@ def _limit(quantizer: TorchaoQuantizer, skip: Sequence[str]) -> None:
 
     def limited(model: torch.fx.GraphModule) -> torch.fx.GraphModule:
         noted = annotate(model)
-        _check_known(noted.graph.nodes, skip)
+        check_known(noted.graph.nodes, skip)
         floats = _to_their_ends(noted.graph.nodes, skip)
         for node in noted.graph.nodes:
             if NOTE in node.meta and (node in floats or _holds_integers(node)):
@@ -160,16 +168,16 @@ def _is_orphan(node: torch.fx.Node) -> bool:
     return any(NOTE not in owner.meta for owner in owners)
 
 
-def _modules(node: torch.fx.Node) -> Iterator[str]:
+def modules(node: torch.fx.Node) -> Iterator[str]:
     """The modules that a node is in, by the names that the user's code gives them."""
     for path, _ in node.meta.get("nn_module_stack", {}).values():
         if path:
             yield path.removeprefix(WRAPPER)
 
 
-def _named(node: torch.fx.Node, patterns: Sequence[str]) -> bool:
+def named(node: torch.fx.Node, patterns: Sequence[str]) -> bool:
     """Whether it is one of the nodes that are named, or in one of the modules."""
-    return node.name in patterns or any(fnmatch.fnmatchcase(m, pattern) for m in _modules(node) for pattern in patterns)
+    return node.name in patterns or any(fnmatch.fnmatchcase(m, pattern) for m in modules(node) for pattern in patterns)
 
 
 def _to_their_ends(nodes: Sequence[torch.fx.Node], skip: Sequence[str]) -> set[torch.fx.Node]:
@@ -177,16 +185,16 @@ def _to_their_ends(nodes: Sequence[torch.fx.Node], skip: Sequence[str]) -> set[t
     floats: set[torch.fx.Node] = set()
     handed: set[torch.fx.Node] = set()
     for node in nodes:
-        named, reads = _named(node, skip), not handed.isdisjoint(node.all_input_nodes)
-        if named or (reads and getattr(node.target, "_opname", "").rstrip("_") in MOVES):
+        own, reads = named(node, skip), not handed.isdisjoint(node.all_input_nodes)
+        if own or (reads and getattr(node.target, "_opname", "").rstrip("_") in MOVES):
             handed.add(node)
-        if named or reads:
+        if own or reads:
             floats.add(node)
     return floats
 
 
-def _check_known(nodes: Sequence[torch.fx.Node], patterns: Sequence[str]) -> None:
-    known, own = {name for node in nodes for name in _modules(node)}, {node.name for node in nodes}
+def check_known(nodes: Sequence[torch.fx.Node], patterns: Sequence[str]) -> None:
+    known, own = {name for node in nodes for name in modules(node)}, {node.name for node in nodes}
     for pattern in patterns:
         if pattern not in own and not fnmatch.filter(known, pattern):
             raise InputError(f"skip: no module is called '{pattern}'{did_you_mean(pattern, known)}")
@@ -207,7 +215,7 @@ def _call(
     return pytree.tree_unflatten(leaves, program.call_spec.in_spec)  # type: ignore[no-any-return]
 
 
-def _exported(net: torch.fx.GraphModule, program: ExportedProgram, request: Request) -> ExportedProgram:
+def exported(net: torch.fx.GraphModule, program: ExportedProgram, request: Request) -> ExportedProgram:
     """The net as a program again, dynamic where it was."""
     import torch
     from torch.utils import _pytree as pytree
