@@ -15,6 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from edgecompress.core import config
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.executorch.runtimes import executorch
+from edgecompress.engines.litert.runtimes import litert
+from edgecompress.engines.litert.techniques import litert_int4, litert_int8_weights
 from edgecompress.engines.onnx.techniques import onnx_int4, onnx_int8_weights
 from edgecompress.engines.openvino.techniques import nncf_int4, nncf_int8_weights
 from edgecompress.formats.precision import facts
@@ -228,3 +230,37 @@ def test_executorch_mixes_four_and_eight_bits_and_float(tmp_path: Path) -> None:
     mixed = applied(torchao_int4, model, tmp_path, int8=("second",), skip=("first",))
     assert (mixed.facts["quantized"], mixed.facts["int8"]) == (["second", "head"], ["second"])
     assert pte_off(model, mixed, tmp_path / "pte") < 0.15
+
+
+# --------------------------------------------------------------------------- LiteRT
+
+
+@pytest.fixture(scope="module")
+def tflite(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    folder = tmp_path_factory.mktemp("tflite")
+    (folder / "out").mkdir()
+    return litert.export(Request({"model": encoder(folder / "net")}, folder / "out"))
+
+
+def tflite_answer(model: Artifact) -> np.ndarray:
+    ids = np.random.default_rng(1).integers(0, CLASSES, (4, 6))
+    session = litert.open(model, 1)
+    answers = [session.run({"ids": row[None].astype(model.inputs[0].dtype)})["scores"] for row in ids]
+    session.close()
+    return np.concatenate(answers)
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "gptq"}, {"int8": (".*",)}])
+def test_litert_has_four_bits(tflite: Artifact, tmp_path: Path, options: dict[str, Any]) -> None:
+    small = applied(litert_int4, tflite, tmp_path, **options)
+    expected = tflite_answer(tflite)
+    off = np.linalg.norm(tflite_answer(small) - expected) / np.linalg.norm(expected)
+    assert len(small.facts["quantized"]) == 3
+    assert off < (0.03 if "int8" in options else 0.25)
+    weights = facts.of(small)["weights"]
+    assert weights is not None
+    assert ("int4" in weights) != ("int8" in options)
+
+
+def test_litert_has_eight_bits_by_that_name(tflite: Artifact, tmp_path: Path) -> None:
+    assert "int8" in (facts.of(applied(litert_int8_weights, tflite, tmp_path))["weights"] or ())

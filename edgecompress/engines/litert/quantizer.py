@@ -39,9 +39,14 @@ class QuantizerOperator:
 
     scope: str
     type: str
-    weights: int  # numbers in its largest constant
+    shape: tuple[int, ...]  # of its largest constant
     largest: float  # magnitude among them
     turned: bool  # its first input is a constant
+
+    @property
+    def weights(self) -> int:
+        """Numbers in its largest constant."""
+        return math.prod(self.shape) if self.shape else 0
 
 
 def source(request: Request) -> bytes:
@@ -60,9 +65,10 @@ def operators(data: bytes) -> list[QuantizerOperator]:
             if kind := kind_of(model, op):
                 weights = list(_constants(model, graph, op))
                 scope = files.get_op_scope(op, graph.tensors)
-                sizes, largest = (max((f(w) for w in weights), default=0) for f in (len, _magnitude))
+                shape = max((w.shape for w in weights), key=math.prod, default=())
+                largest = max(map(_magnitude, weights), default=0.0)
                 turned = model.buffers[graph.tensors[op.inputs[0]].buffer].data is not None
-                known.append(QuantizerOperator(scope, kind, int(sizes), float(largest), turned))
+                known.append(QuantizerOperator(scope, kind, shape, largest, turned))
     return known
 
 
@@ -81,7 +87,7 @@ def _constants(model: ModelT, graph: SubGraphT, op: OperatorT) -> Iterator[np.nd
     for tensor in (graph.tensors[i] for i in op.inputs if i >= 0):
         data = model.buffers[tensor.buffer].data
         if tensor.type == FLOAT32 and data is not None and len(tensor.shape) > 1 and math.prod(tensor.shape):
-            yield np.frombuffer(data, np.float32)
+            yield np.frombuffer(data, np.float32).reshape(tensor.shape)
 
 
 def _magnitude(weights: np.ndarray) -> float:
@@ -148,6 +154,11 @@ def recipe() -> RecipeManager:
     return recipe_manager.RecipeManager()
 
 
+def exactly(scope: str) -> str:
+    """A recipe's expression for one operator."""
+    return f"^{re.escape(scope)}$"
+
+
 def keep(recipe: RecipeManager, scopes: Iterable[str] = (), types: Iterable[str] = ()) -> None:
     """Leaves operators in float: those of `scopes`, and everywhere those of `types`."""
     from ai_edge_quantizer import qtyping
@@ -156,7 +167,7 @@ def keep(recipe: RecipeManager, scopes: Iterable[str] = (), types: Iterable[str]
     for kind in types:
         recipe.add_quantization_config(".*", names(kind), algorithm_key="no_quantize")
     for scope in scopes:
-        recipe.add_quantization_config(f"^{re.escape(scope)}$", names.ALL_SUPPORTED, algorithm_key="no_quantize")
+        recipe.add_quantization_config(exactly(scope), names.ALL_SUPPORTED, algorithm_key="no_quantize")
 
 
 def quantized(
