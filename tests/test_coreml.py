@@ -434,6 +434,17 @@ def test_int8_weights_compose_with_half_precision(tmp_path: Path) -> None:
     assert road.db(small) >= 30
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_int4_weights_have_a_scale_for_each_group(symmetric: bool, tmp_path: Path) -> None:
+    road = Road("wide", tmp_path, minimum_os="iOS18")
+    small = road.after("coreml_int4", symmetric=symmetric)
+    mixed = road.after("coreml_int4", int8=["*"])
+    packed = sum(WIDE[1:])
+    assert 0.5 * packed <= (precision.of(small)["weights"] or {})["int4"] < 0.65 * packed
+    assert "int4" not in (precision.of(mixed)["weights"] or {})
+    assert 15 <= road.db(small) < road.db(mixed) - 15
+
+
 @pytest.mark.parametrize("bits", [4, 6, 8])
 def test_a_palette_has_as_many_numbers_as_its_bits_say(bits: int, tmp_path: Path) -> None:
     road = Road("wide", tmp_path)

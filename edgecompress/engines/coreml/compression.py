@@ -26,7 +26,7 @@ def compressed(request: Request, who: str, compress: Callable[[MLModel, Collecti
     pattern of the option `skip` matches no operator and no weight, StageFailed with coremltools' reason.
     """
     before = convert.opened(request.model.path / convert.FILE)
-    kept = _kept(before, request.options.skip)
+    kept = weights(before, request.options.skip)
     request.progress(0.1, "compressing")
     try:
         after = compress(before, kept)
@@ -40,7 +40,7 @@ def compressed(request: Request, who: str, compress: Callable[[MLModel, Collecti
     return Artifact(request.out, "mlpackage", request.model.inputs, request.model.outputs, facts).write()
 
 
-def _kept(model: MLModel, patterns: Sequence[str]) -> set[str]:
+def weights(model: MLModel, patterns: Sequence[str]) -> set[str]:
     """The weights that `patterns` mean: by their own names, or as those of the operators that read them.
 
     As coremltools' configurations have them, which say "op_1" where a program says "var_1".
