@@ -112,9 +112,9 @@ def test_layers_may_have_eight_bits_or_none(net: Artifact, tmp_path: Path) -> No
     }
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq"])
-def test_weights_are_fitted_to_calibration_items(net: Artifact, tmp_path: Path, method: str) -> None:
-    fitted = applied(onnx_int4, net, tmp_path, method=method, group=64)
+@pytest.mark.parametrize(("method", "symmetric"), [("gptq", False), ("gptq", True), ("awq", False)])
+def test_weights_are_fitted_to_calibration_items(net: Artifact, tmp_path: Path, method: str, symmetric: bool) -> None:
+    fitted = applied(onnx_int4, net, tmp_path, method=method, symmetric=symmetric)
     assert types(fitted).count("MatMulNBits") == 2
     assert off(net, fitted) < 0.25
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.onnx import block_weights
 from edgecompress.engines.onnx.block_weights import Blocks, Matrix, Rounding, Weights
 from edgecompress.engines.onnx.graph_edits import matching, prepare
-from edgecompress.techniques import _weights_only
+from edgecompress.techniques import _nncf, _weights_only
 from edgecompress.techniques._calibration import inputs_of, spread
 
 if TYPE_CHECKING:
@@ -118,7 +116,7 @@ def _fitted(request: Request, file: Path, names: Sequence[str]) -> Path:
     fit = {"gptq": _gptq, "awq": _awq}[options.method]
     request.progress(0.1, options.method)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # a bar that knows no log
+        with _nncf.quiet():
             fitted = fit(model, items, names, options)
     except Exception as error:  # the libraries' errors have no base of their own
         raise StageFailed(f"{options.method}: {first_line(error)}") from error
@@ -143,7 +141,7 @@ def _gptq(
         {name: config if name in names else "fp32" for name in products},
         n_samples=-1,
         percdamp=DAMPING,
-        blocksize=128,
+        blocksize=options.group,  # larger ones find a group's scale before the errors of those ahead have come to it
         accuracy_level=block_weights.INT8_PRODUCTS,
     )
     return fitted.model
@@ -156,10 +154,9 @@ def _awq(
     options: _weights_only.FourBits,
 ) -> onnx.ModelProto:
     """By NNCF."""
-    import nncf
-
+    nncf = _nncf.library()
     ignored = [node.name for node in model.graph.node if node.op_type in WEIGHTED and node.name not in names]
-    return nncf.compress_weights(
+    fitted: onnx.ModelProto = nncf.compress_weights(
         model,
         mode=nncf.CompressWeightsMode.INT4_SYM if options.symmetric else nncf.CompressWeightsMode.INT4_ASYM,
         group_size=options.group,
@@ -169,3 +166,17 @@ def _awq(
         subset_size=len(items),
         ignored_scope=nncf.IgnoredScope(names=ignored),
     )
+    _pack_zeros(fitted.graph)
+    return fitted
+
+
+def _pack_zeros(graph: onnx.GraphProto) -> None:
+    """Zero points two to a byte, as the kernel reads them: NNCF 3.4 writes one to a byte."""
+    from onnx import numpy_helper
+
+    known = {tensor.name: tensor for tensor in graph.initializer}
+    for node in (n for n in graph.node if n.op_type == block_weights.KERNEL and len(n.input) > 3 and n.input[3]):
+        zeros, scales = known[node.input[3]], known[node.input[2]]
+        if list(zeros.dims) == list(scales.dims) and zeros.dims[1] > 1:
+            codes = numpy_helper.to_array(zeros)
+            zeros.CopyFrom(numpy_helper.from_array(codes[:, ::2] | codes[:, 1::2] << 4, zeros.name))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.openvino import ir, nncf_library
-from edgecompress.techniques import _weights_only
+from edgecompress.engines.openvino import ir
+from edgecompress.techniques import _nncf, _weights_only
 from edgecompress.techniques._calibration import inputs_of, spread
 
 if TYPE_CHECKING:
@@ -31,10 +29,12 @@ def apply(request: Request, bits: int) -> Artifact:
     facts: {"bits", "group", "symmetric", "method", "quantized": [node], "int8": [node]}; "lost" where no product has a
     weight. Raises StageFailed with NNCF's reason.
     """
-    _, library = nncf_library.both()
+    _nncf.library()
+    import openvino
+
     options: _weights_only.Options = request.options
     method = getattr(options, "method", "nearest")
-    net = library.Core().read_model(request.model.file(".xml"))
+    net = openvino.Core().read_model(request.model.file(".xml"))
     known = {weight.operator: weight for weight in _weights(net)}
     skipped, wide = (_matching(known, patterns) for patterns in (options.skip, getattr(options, "int8", ())))
     wide |= {name for name, weight in known.items() if weight.rows % GROUP}
@@ -96,7 +96,7 @@ def _matching(known: Iterable[str], patterns: Sequence[str]) -> set[str]:
 
 def _compressed(request: Request, net: openvino.Model, names: Sequence[str], bits: int) -> openvino.Model:
     """The net with the weights of those operators in so many bits."""
-    nncf, _ = nncf_library.both()
+    nncf = _nncf.library()
     options: _weights_only.Options = request.options
     others = [node.get_friendly_name() for node in net.get_ops() if node.get_type_name() not in ("Constant", "Result")]
     how: dict[str, Any] = {
@@ -112,7 +112,7 @@ def _compressed(request: Request, net: openvino.Model, names: Sequence[str], bit
             how |= {options.method: True, "subset_size": len(batches)}
             how["dataset"] = nncf.Dataset(batches, lambda items: inputs_of(request, items))
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # its bars and tables
+        with _nncf.quiet():
             return nncf.compress_weights(net, mode=nncf.CompressWeightsMode[word], **how)
     except Exception as error:  # NNCF's errors have no base of their own
         raise StageFailed(f"NNCF, {word}: {first_line(error)}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
@@ -17,7 +18,20 @@ PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)
 
 BITS = 4
-Options = _weights_only.FourBits
+
+
+@dataclass(frozen=True)
+class Options(_weights_only.FourBits):
+    """How weights are rounded, and which."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.method == "awq" and self.symmetric:
+            raise ValueError(
+                "method = 'awq' needs symmetric = false: what NNCF 3.4 writes without zero points is wrong"
+            )
+
+
 rungs = _weights_only.rungs
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.openvino import ir, nncf_library
-from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
+from edgecompress.engines.openvino import ir
+from edgecompress.techniques import _activation_ranges, _int8, _nncf, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def apply(request: Request) -> Artifact:
     """
     if same := _int8.given(request):
         return same
-    nncf, openvino = nncf_library.both()
+    nncf = _nncf.library()
+    import openvino
+
     options: Options = request.options
     batches = spread(request, options.samples)
     net = openvino.Core().read_model(request.model.file(".xml"))
