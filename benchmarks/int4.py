@@ -54,7 +54,7 @@ WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("nncf_int4", {"method": "awq"}),
     ],
     "litert": [
-        ("litert_int8_weights", {}),
+        ("litert_dynamic", {}),
         ("litert_int4", {}),
         ("litert_int4", {"group": 64}),
         ("litert_int4", {"method": "gptq"}),
@@ -202,6 +202,8 @@ def program(folder: Path, work: Path) -> Artifact:
 
 def exported(engine: str, source: Artifact, work: Path) -> Artifact:
     """What the engine's techniques take."""
+    if engine == "openvino":  # reads ONNX
+        source = export("onnx", source, work)
     return source if engine == "executorch" else export(engine, source, work)
 
 

@@ -14,12 +14,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgecompress.core import config
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core.settings import Target, Variant
 from edgecompress.engines.executorch.runtimes import executorch
 from edgecompress.engines.litert.runtimes import litert
-from edgecompress.engines.litert.techniques import litert_int4, litert_int8_weights
+from edgecompress.engines.litert.techniques import litert_int4
 from edgecompress.engines.onnx.techniques import onnx_int4, onnx_int8_weights
 from edgecompress.engines.openvino.techniques import nncf_int4, nncf_int8_weights
 from edgecompress.formats.precision import facts
+from edgecompress.pipeline import conversion
 from edgecompress.techniques import torchao_int4
 from edgecompress.testing import conformance
 
@@ -262,5 +264,8 @@ def test_litert_has_four_bits(tflite: Artifact, tmp_path: Path, options: dict[st
     assert ("int4" in weights) != ("int8" in options)
 
 
-def test_litert_has_eight_bits_by_that_name(tflite: Artifact, tmp_path: Path) -> None:
-    assert "int8" in (facts.of(applied(litert_int8_weights, tflite, tmp_path))["weights"] or ())
+@pytest.mark.parametrize("runtime", ["onnx", "openvino", "litert", "executorch", "coreml"])
+@pytest.mark.parametrize("word", ["int4", "int8-weights"])
+def test_each_runtime_of_a_torch_net_has_it_by_that_name(runtime: str, word: str) -> None:
+    small = Variant("small", compress=({"use": word},))
+    assert conversion.steps(Target("a", runtime, (small,)), small, "module", "a target")

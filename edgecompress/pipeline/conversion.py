@@ -143,18 +143,18 @@ def _technique(table: Mapping[str, Json], start: str, goal: str, where: str) -> 
 
 def _provider(precision: str, start: str, goal: str, where: str) -> str:
     """The technique that provides a precision with the shortest path; the path behind it counts first."""
-    every = dict(registry.every("techniques"))
-    provided = {name: module for name, module in every.items() if precision == module.PROVIDES}
+    every = {each.name: each for each in registry.techniques()}
+    provided = {n: each for n, each in every.items() if precision in (each.provides, *each.provides_too)}
     if not provided:
-        known = {*every, *(module.PROVIDES for module in every.values())}
+        known = {*every, *(word for each in every.values() for word in (each.provides, *each.provides_too))}
         raise ConfigError(f"{where}: no technique or precision '{precision}'{did_you_mean(precision, known)}")
     costs = {}
-    for name, module in provided.items():
-        before, after = shortest_path(start, module.READS), shortest_path(module.WRITES, [goal])
+    for name, each in provided.items():
+        before, after = shortest_path(start, each.reads), shortest_path(each.writes, [goal])
         if before is not None and after is not None:
             costs[name] = (len(after), len(before))
     if not costs:
-        goals = [kind for m in provided.values() if shortest_path(m.WRITES, [goal]) is not None for kind in m.READS]
+        goals = [kind for t in provided.values() if shortest_path(t.writes, [goal]) is not None for kind in t.reads]
         tried = f"no path from {start} to {goal} with {precision} (tried {', '.join(provided)})"
         raise NoPath(where, f"{tried}; {_remedy(goals)}")
     winners = sorted(name for name, cost in costs.items() if cost == min(costs.values()))
