@@ -152,7 +152,7 @@ class Quantizing:
         if any(policy.kind == "quantizer" for policy in schedule.policies):
             if is_wrapped and isinstance(self._instance.arguments, arguments.LearnedClip):
                 what = f"{self._where}: {self._instance.cls} adds parameters"
-                raise InputError(f"{what}; make the scheduler before DistributedDataParallel wraps the model")
+                raise InputError(f"{what}; make the scheduler before anything (DDP, torch.compile) wraps the model")
             found = choices(self._instance, model)
             self._prepare_weights(found, {id(parameter) for parameter in pruned})
             self._prepare_activations(found, optimizer)
