@@ -5,7 +5,9 @@ from __future__ import annotations
 from edgecompress.schedules.grids import FLOAT
 
 INT8 = "int8 in every runtime"
-FOUR = "4-bit weights of linear layers in ONNX Runtime (MatMulNBits), OpenVINO (int4) and ExecuTorch (8da4w)"
+FOUR = (
+    "4-bit weights of linear layers by int4: ONNX Runtime (MatMulNBits), OpenVINO, LiteRT, ExecuTorch (8da4w), Core ML"
+)
 KERNELS = (  # up to so many bits of the weights: what computes with them
     (2, f"{INT8}: none has kernels of 1 or 2 bits"),
     (4, f"{INT8}; {FOUR}"),
