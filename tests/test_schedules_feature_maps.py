@@ -68,7 +68,8 @@ def test_it_is_fitted_to_the_validation_before_the_epoch(tmp_path: Path) -> None
     started = scheduler(tmp_path, model)
     with pytest.raises(InputError, match=r"line \d+: no feature maps of '1' were seen; run the validation"):
         started.on_epoch_begin(0)
-    model.eval()(100 * torch.ones(2, 3))  # of an earlier epoch: too few to fit to
+    model.eval()(items(layer))  # of an earlier epoch, when the layer computed something else
+    layer.weight.data.mul_(2)
     model.train()(items(layer))
     inputs = items(layer)
     expected = model.eval()(inputs).detach()

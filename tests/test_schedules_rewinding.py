@@ -62,6 +62,14 @@ def test_each_round_of_a_lottery_ticket_begins_with_the_early_weights_and_learni
     assert one.zeros() == 45
 
 
+def test_masks_of_earlier_epochs_hold(tmp_path: Path) -> None:
+    one = run(tmp_path, TICKET.replace("[4, 7]", "[6]"))
+    _, weights = trained(one, *range(7))
+    assert int((weights[6]["0.weight"] == 0).sum()) == 30 and torch.equal(
+        weights[6]["2.weight"], weights[1]["2.weight"]
+    )
+
+
 def test_masks_are_chosen_by_the_trained_weights(tmp_path: Path) -> None:
     one = run(tmp_path)
     trained(one, 0, 1, 2, 3)
@@ -122,6 +130,9 @@ def test_what_cannot_be_gone_back_to_is_an_error(tmp_path: Path) -> None:
     state = one.scheduler.state_dict()
     state["rewound"].pop("0.bias")
     with pytest.raises(InputError, match="goes back to weights that do not fit the model"):
+        one.scheduler.load_state_dict(state)
+    state["numbers"]["rewinding"]["rates"]["groups"].append(0.1)
+    with pytest.raises(InputError, match="goes back to learning rates of another optimizer"):
         one.scheduler.load_state_dict(state)
 
 

@@ -227,6 +227,8 @@ def test_training_goes_on_as_that_of_the_masked_net_does(kind: str, tmp_path: Pa
             scheduler.on_epoch_begin(epoch)
             for step in (0, 1):
                 scheduler.on_minibatch_begin(epoch, step, 2)
+                assert all(p.grad is None or p.grad.shape == p.shape for p in net.parameters())
+                assert (epoch, step) == (0, 0) or net.conv1.weight.grad is not None
                 loss = scheduler.before_backward_pass(net(torch.randn(IMAGE)).square().mean())
                 optimizer.zero_grad()
                 loss.backward()
@@ -234,7 +236,7 @@ def test_training_goes_on_as_that_of_the_masked_net_does(kind: str, tmp_path: Pa
                 optimizer.step()
                 scheduler.on_minibatch_end()
             scheduler.on_epoch_end()
-        assert loss is not None
+        assert loss is not None, "its graph is alive as the net is thinned"
         assert parameters[-1] == [id(p) for p in net.parameters()]
         nets.append(net)
     thin, masked = nets
@@ -317,6 +319,16 @@ def test_thinning_needs_example_inputs(tmp_path: Path) -> None:
     net, schedule = Residual(), written(tmp_path, "remove_filters", half("conv1.weight"))
     with pytest.raises(InputError, match=r"line \d+: thinner: StructureRemover needs example_inputs"):
         CompressionScheduler(net, torch.optim.SGD(net.parameters(), lr=0.1), schedule)
+
+
+def test_a_wrapper_that_holds_sizes_is_an_error(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(Residual())
+        with pytest.raises(InputError, match="thinner: DistributedDataParallel holds the sizes of the model"):
+            started(wrapped, written(tmp_path, "remove_filters", half("conv1.weight")))
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 class Untraceable(Residual):

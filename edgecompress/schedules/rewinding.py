@@ -87,8 +87,11 @@ class Rewinder:
         return {"back": self.back, "rates": self.rates}
 
     def restore(self, state: State, tensors: Mapping[str, Tensor]) -> None:
-        """The inverse. Raises InputError for tensors that do not fit the model."""
+        """The inverse. Raises InputError for tensors that do not fit the model, and rates not the optimizer's."""
+        rates = state["rates"]
+        if rates and len(rates["groups"]) != len(self.optimizer.param_groups):
+            raise InputError("the state goes back to learning rates of another optimizer; load that optimizer's state")
         own = {name: tensor.shape for name, tensor in self.model.state_dict().items()}
         if tensors and own != {name: tensor.shape for name, tensor in tensors.items()}:
             raise InputError("the state goes back to weights that do not fit the model; load that model's state")
-        self.back, self.rates, self.tensors = state["back"], state["rates"], dict(tensors)
+        self.back, self.rates, self.tensors = state["back"], rates, dict(tensors)

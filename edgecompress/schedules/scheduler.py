@@ -94,6 +94,8 @@ class CompressionScheduler:
         Raises InputError, one line with the file's line: for what the file says wrongly, what the model lacks, and
         what does not fit its weights.
         """
+        from torch.nn.parallel import DistributedDataParallel
+
         self.schedule = schedule if isinstance(schedule, Schedule) else reader.read(schedule)
         for warning in self.schedule.warnings:
             warnings.warn(warning, stacklevel=2)
@@ -106,6 +108,10 @@ class CompressionScheduler:
         self._pruning = [_Pruning(policy, model, of) for policy in kinds["pruner"]]
         self._thins = [each for each in kinds["extension"] if isinstance(each.instance.arguments, arguments.Thinning)]
         self._thinner = Thinner(model, optimizer, of, example_inputs, self._thins) if self._thins else None
+        if self._thinner and isinstance(given, DistributedDataParallel):
+            raise InputError(
+                f"{self._thinner.where}: DistributedDataParallel holds the sizes of the model; thin before"
+            )
         pruned = [mask.parameter for each in self._pruning for mask in each.masks.values()]
         self._quantizing = Quantizing(self.schedule, model, optimizer, pruned, given is not model)
         self._regularizing = [_Regularizing(policy, model, of) for policy in kinds["regularizer"]]
