@@ -152,6 +152,48 @@ def test_a_checkpoint_of_another_schedule_is_not_gone_on_from(
     assert "starting again from epoch 1" in capfd.readouterr().err
 
 
+LOOPS = """
+import torch
+
+def plain(net, training):
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    for epoch in range(training.resume(net, optimizer), training.options.epochs):
+        for inputs, labels in training.batches(epoch):
+            loss = training.loss(net, inputs, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        training.ended(net, optimizer)
+
+def bare(net, training):
+    list(training.batches(0))
+"""
+
+
+def test_the_schedule_acts_in_a_loop_of_the_users_own(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scheduled_loops.py").write_text(LOOPS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    file = written(case, tmp_path / "s.yaml")
+    made = schedule.apply(request(case, file, loop="scheduled_loops:plain"))
+    assert [epoch["lr"] for epoch in made.facts["epochs"]] == pytest.approx([0.01, 0.005, 0.0025, 0.00125])
+    assert (weights(made)[convolutions(case)[0]] == 0).mean() == pytest.approx(0.6, abs=0.01)
+    with pytest.raises(InputError, match=r"scheduled_loops:bare: call training\.resume"):
+        schedule.apply(request(case, file, loop="scheduled_loops:bare"))
+
+
+def test_a_teacher_may_be_another_net_than_the_uncompressed_one(case: Case, tmp_path: Path) -> None:
+    file = written(case, tmp_path / "s.yaml")
+    taught, same = (
+        schedule.apply(request(case, file, epochs=2, distill=0.5, teacher=teacher))
+        for teacher in ("", "edgecompress.testing.zoo:residual_cnn")
+    )
+    assert taught.facts["distill"] == 0.5
+    assert_equal(taught, same)
+    assert taught.sha256 != schedule.apply(request(case, file, epochs=2)).sha256
+
+
 def test_without_learning_rates_in_the_file_the_rate_stays(case: Case, tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("version: 1\n", encoding="utf-8")

@@ -179,12 +179,18 @@ def _evenly(rows: Sequence[Mapping[str, Any]], most: int) -> Sequence[Mapping[st
 def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Json]) -> str:
     """The TOML of a target, for a file in the folder `place`: the net under the schedule, then in int8.
 
+    Raises InputError for a schedule without policies.
+
     `given`: options of the technique; what else the schedule's header says of epochs and learning rate counts, too.
     """
+    if not outline.facts["policies"]:
+        raise InputError(
+            f"{outline.file}: has no policy, so nothing is trained; see edgecompress.schedules.post_training"
+        )
     base = catalog.target(target)
     file = _file(outline.file)
     flags = {key: value for key, value in outline.facts["flags"].items() if key in FROM_HEADER}
-    last = max((row["last"] + 1 for row in outline.facts["policies"]), default=1)
+    last = max(row["last"] + 1 for row in outline.facts["policies"])
     step = {"use": TECHNIQUE, "file": os.path.relpath(file, place), "epochs": last, **flags, **given}
     raw = config.read_toml(base.path)
     top = {key: value for key, value in raw.items() if key not in ("description", "variant", "limits")}

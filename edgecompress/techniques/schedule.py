@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -79,14 +79,22 @@ class Scheduled(Training):
 
     keeps_shapes: ClassVar[bool] = False  # a quantizer learns where activations are clipped, and nets are thinned
     schedule: Schedule | None = None
-    scheduler: CompressionScheduler = field(init=False)
-    optimizer: torch.optim.Optimizer = field(init=False)
+    acting: tuple[CompressionScheduler, torch.optim.Optimizer] | None = None
 
     @property
     def options(self) -> Options:
         """The technique's."""
         options: Options = self.request.options
         return options
+
+    @property
+    def scheduler(self) -> CompressionScheduler:
+        """What acts; raises InputError for a loop that names no optimizer for it."""
+        if self.acting is None:
+            raise InputError(
+                f"{self.options.loop}: call training.resume(net, optimizer) first: a schedule acts on both"
+            )
+        return self.acting[0]
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """As ever; masks are chosen before the first one, applied before each, and hold after its step."""
@@ -105,7 +113,8 @@ class Scheduled(Training):
 
     def rate(self, epoch: int, step: int) -> float:
         """As the schedule has set it."""
-        return float(self.optimizer.param_groups[0]["lr"])
+        assert self.acting is not None  # our own loop
+        return float(self.acting[1].param_groups[0]["lr"])
 
     def resume(self, net: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: checkpoint.Stateful) -> int:
         """As ever; from now on the schedule acts on this net and optimizer."""
@@ -115,7 +124,7 @@ class Scheduled(Training):
             self.request.model, self.request.inputs["samples"], first if isinstance(first, int) else 1
         )
         example = [tensor.to(self.device) for tensor in one.values()]
-        self.optimizer, self.scheduler = optimizer, CompressionScheduler(net, optimizer, self.schedule, example)
+        self.acting = CompressionScheduler(net, optimizer, self.schedule, example), optimizer
         optimizer.register_step_pre_hook(lambda *_: self.scheduler.before_parameter_optimization())
         return super().resume(net, optimizer, *others, self.scheduler)
 
