@@ -327,7 +327,8 @@ def artifact_of(folder: Path) -> Raw | None:
             assert program
             return [np.array(tensor) for tensor in method.execute([torch.from_numpy(item) for item in items])]
 
-        return Raw(inputs, outputs, executed)
+        shapes = [[d if isinstance(d, int) else None for d in end["shape"]] for end in card["inputs"]]
+        return Raw(inputs, outputs, executed, shapes)
     return None
 
 

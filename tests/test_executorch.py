@@ -262,3 +262,14 @@ def test_resnet20_keeps_its_answers(
     assert 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) >= least_db
     assert abs(int((wanted.argmax(1) == labels).sum()) - int((found.argmax(1) == labels).sum())) <= most_apart
     assert all("convolution" not in left for left in artifact.facts["fallback"])
+
+
+def test_an_input_whose_axis_of_one_has_no_stride_is_lowered(tmp_path: Path) -> None:
+    """NumPy's x[:, None], as an example of torch.export."""
+    (tmp_path / "net").mkdir()
+    x = torch.from_numpy(np.zeros((1, 16), np.float32)[:, None])
+    assert 0 in x.stride()
+    torch.export.save(torch.export.export(torch.nn.Conv1d(1, 2, 3).eval(), (x,)), tmp_path / "net" / "program.pt2")
+    ends = (TensorSpec("x", (1, 1, 16)),), (TensorSpec("y", (1, 2, 14)),)
+    made = lowered(Artifact(tmp_path / "net", "program", *ends).write(), tmp_path)
+    assert made.facts["delegates"]
