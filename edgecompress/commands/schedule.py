@@ -244,7 +244,8 @@ class Trained:
         last = self.facts["epochs"][-1]
         score = f", {self.facts['metric']} {last['select']:.4g} on select" if last["select"] is not None else ""
         told = f"epoch {last['epoch']}: loss {last['loss']:.4g}, {last['sparsity']:.1%} of the weights are zero{score}"
-        return "\n".join([told, *self._layers(), f"{self.out}/  {TARGET}  net/"])
+        odd = [line for each in self.facts["warnings"] for line in wrapped(one_line(f"warning: {each}"), 80)]
+        return "\n".join([told, *self._layers(), *odd, f"{self.out}/  {TARGET}  net/"])
 
     def _layers(self) -> Iterator[str]:
         rows = [("weight", "elements", "zero", "filters", "channels")]

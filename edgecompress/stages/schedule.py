@@ -78,7 +78,7 @@ def _tried(schedule: Schedule, net: nn.Module, asked: Sequence[int] | None) -> t
                 CompressionScheduler(net, torch.optim.SGD(net.parameters(), lr=0.1), schedule, inputs)
         except EdgeError as error:
             problems.append(str(error))
-    return problems, [*odd, *(str(each.message) for each in warned)]
+    return problems, [*odd, *(text for each in warned if (text := str(each.message)).startswith(schedule.path))]
 
 
 def _shape(schedule: Schedule, asked: Sequence[int] | None) -> Sequence[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request, sha256_of
 from edgecompress.formats import sparsity, torch_edits, torch_module
-from edgecompress.schedules import reader
+from edgecompress.schedules import reader, thinning
 from edgecompress.schedules.reader import Schedule
 from edgecompress.schedules.scheduler import CompressionScheduler
 from edgecompress.techniques import _sparsity
@@ -66,7 +66,7 @@ class Options(TrainingOptions):
 
 
 class ScheduleFacts(setup.TrainingFacts):
-    """And what the schedule did: what is odd about the file, the zeros that stay, and Distiller's table of weights."""
+    """And what the schedule did: what is odd about it on this net, the zeros that stay, Distiller's table of weights."""
 
     warnings: list[str]
     sparsity: _sparsity.PrunedWeights
@@ -96,6 +96,12 @@ class Scheduled(Training):
             )
         return self.acting[0]
 
+    def example(self) -> list[torch.Tensor]:
+        """What the net is called with."""
+        model, samples = self.request.model, self.request.inputs["samples"]
+        one = torch_module.example(model, samples, model.batch if isinstance(model.batch, int) else 1)
+        return [tensor.to(self.device) for tensor in one.values()]
+
     def batches(self, epoch: int) -> Iterator[Batch]:
         """As ever; masks are chosen before the first one, applied before each, and hold after its step."""
         for step, batch in enumerate(super().batches(epoch)):
@@ -119,12 +125,7 @@ class Scheduled(Training):
     def resume(self, net: torch.nn.Module, optimizer: torch.optim.Optimizer, *others: checkpoint.Stateful) -> int:
         """As ever; from now on the schedule acts on this net and optimizer."""
         assert self.schedule is not None
-        first = self.request.model.batch
-        one = torch_module.example(
-            self.request.model, self.request.inputs["samples"], first if isinstance(first, int) else 1
-        )
-        example = [tensor.to(self.device) for tensor in one.values()]
-        self.acting = CompressionScheduler(net, optimizer, self.schedule, example), optimizer
+        self.acting = CompressionScheduler(net, optimizer, self.schedule, self.example()), optimizer
         optimizer.register_step_pre_hook(lambda *_: self.scheduler.before_parameter_optimization())
         return super().resume(net, optimizer, *others, self.scheduler)
 
@@ -175,12 +176,13 @@ def apply(request: Request) -> Artifact:
         raise InputError(f"{schedule.path}: it thins a net whose zeros an earlier step keeps; let it be the first step")
     net = setup.placed(net, device, request.model)
     with computing(setup.cores(), device), zeros_kept(net, kept), batch_norms.apart(net, training):
+        odd = thinning.conflicts(net, schedule, training.example()) if schedule.thins else []
         setup.train(net, training)
         edits = training.scheduler.finish()
     net = net.to("cpu").eval()
     facts: ScheduleFacts = {
         **setup.facts(training),
-        "warnings": list(schedule.warnings),
+        "warnings": [*schedule.warnings, *odd],
         "sparsity": _sparsity.told(_sparsity.weights(net), torch_edits.zeros(edits), {}, "by schedule"),
         "weights": [sparsity.row(name, weight.detach().numpy()) for name, weight in _tabled(net)],
     }
