@@ -66,7 +66,7 @@ class Options(TrainingOptions):
 
 
 class ScheduleFacts(setup.TrainingFacts):
-    """And what the schedule did: what is odd about it on this net, the zeros that stay, Distiller's table of weights."""
+    """And what the schedule did: what is odd about it on this net, the zeros that stay, Distiller's table."""
 
     warnings: list[str]
     sparsity: _sparsity.PrunedWeights
