@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import StageFailed
+from edgecompress.engines.onnx import external
+from edgecompress.engines.onnx.external import Beside, Weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,8 +25,6 @@ KERNEL, TABLE = "MatMulNBits", "GatherBlockQuantized"
 PRODUCTS, LOOKUP = ("MatMul", "Gemm"), "Gather"
 PART = 1 << 24  # numbers of a weight that are rounded at once
 INT8_PRODUCTS = 4  # accuracy_level: activations are rounded to int8 as they come; 0 would compute in float
-PAGE = 4096  # bytes
-DATA = "model.onnx.data"
 
 
 @dataclass(frozen=True)
@@ -46,31 +45,6 @@ class Matrix:
     rows: int
     columns: int
     turned: bool
-
-
-class Weights:
-    """The constants of a file by name, mapped and not read where they lie beside it."""
-
-    def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
-        self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
-        self.folder = folder
-
-    def array(self, name: str) -> np.ndarray:
-        """The numbers of one."""
-        import numpy as np
-        from onnx import helper, numpy_helper
-        from onnx.external_data_helper import ExternalDataInfo, uses_external_data
-
-        tensor = self.tensors[name]
-        if not uses_external_data(tensor):
-            held: np.ndarray = numpy_helper.to_array(tensor)
-            return held
-        beside = ExternalDataInfo(tensor)
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        file = self.folder / beside.location
-        if not file.resolve().is_relative_to(self.folder.resolve()):
-            raise StageFailed(f"{file}: the weights of '{name}' lie outside the model's folder")
-        return np.memmap(file, dtype, "r", beside.offset or 0, tuple(tensor.dims))
 
 
 def matrices(model: onnx.ModelProto) -> Iterator[Matrix]:
@@ -112,7 +86,8 @@ class Rounding:
 
     model: onnx.ModelProto
     weights: Weights
-    made: dict[tuple[str, Blocks], list[str]] = field(default_factory=dict)  # a weight that several read: once
+    beside: Beside | None  # where they go at once, so that few are held
+    made: dict[tuple[str, Blocks, bool], list[str]] = field(default_factory=dict)  # a weight that several read: once
 
     def product(self, node: onnx.NodeProto, matrix: Matrix, blocks: Blocks) -> list[onnx.NodeProto]:
         """What computes a product from then on: its bias is added by a node of its own."""
@@ -133,36 +108,30 @@ class Rounding:
         """What looks up rows of a table in blocks."""
         from onnx import helper
 
-        codes, *scales = self._constants(matrix, blocks)
         numbers = {"bits": blocks.bits, "block_size": blocks.group, "gather_axis": 0, "quantize_axis": 1}
-        flat, *zeros = (self._flat(name, matrix.columns) for name in (codes, *scales[1:]))
-        inputs = [flat, node.input[1], scales[0], *zeros]
-        return [helper.make_node(TABLE, inputs, list(node.output), node.name, domain=DOMAIN, **numbers)]
+        codes, *scales = self._constants(matrix, blocks, table=True)
+        return [
+            helper.make_node(TABLE, [codes, node.input[1], *scales], node.output, node.name, domain=DOMAIN, **numbers)
+        ]
 
-    def _flat(self, name: str, rows: int) -> str:
-        """The same numbers, a row for each of a table."""
-        if (flat := f"{name}_table") not in self.weights.tensors:
-            self._keep(flat, self.weights.array(name).reshape(rows, -1))
-        return flat
-
-    def _constants(self, matrix: Matrix, blocks: Blocks) -> list[str]:
-        """The names of the codes, the scales and the zero points."""
-        known = self.made.get((matrix.tensor, blocks))
-        if known is None:
-            word = f"{matrix.tensor}_int{blocks.bits}"
-            arrays = rounded(self.weights.array(matrix.tensor), matrix, blocks)
-            known = [f"{word}{end}" for end, array in zip(("", "_scales", "_zeros"), arrays, strict=False)]
-            for name, array in zip(known, arrays, strict=True):
-                self._keep(name, array)
-            self.made[matrix.tensor, blocks] = known
-        return known
-
-    def _keep(self, name: str, array: np.ndarray) -> None:
+    def _constants(self, matrix: Matrix, blocks: Blocks, *, table: bool = False) -> list[str]:
+        """The names of the codes, the scales and the zero points; those of a table have a row for each of its own."""
         from onnx import numpy_helper
 
-        tensor = numpy_helper.from_array(array, name)
-        self.model.graph.initializer.append(tensor)
-        self.weights.tensors[name] = tensor
+        known = self.made.get((matrix.tensor, blocks, table))
+        if known is not None:
+            return known
+        arrays = rounded(self.weights.array(matrix.tensor), matrix, blocks)
+        arrays = [array.reshape(matrix.columns, -1) for array in arrays] if table else arrays
+        word = f"{matrix.tensor}_int{blocks.bits}{'_table' if table else ''}"
+        known = [f"{word}{end}" for end, _ in zip(("", "_scales", "_zeros"), arrays, strict=False)]
+        for name, array in zip(known, arrays, strict=True):
+            tensor = numpy_helper.from_array(array, name)
+            if self.beside:
+                self.beside.put(tensor, [array])
+            self.model.graph.initializer.append(tensor)
+        self.made[matrix.tensor, blocks, table] = known
+        return known
 
 
 def rounded(weight: np.ndarray, matrix: Matrix, blocks: Blocks) -> list[np.ndarray]:
@@ -233,19 +202,15 @@ def _replace(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
 
 
 def save(rounding: Rounding, nodes: Iterable[onnx.NodeProto], file: Path) -> None:
-    """The file of those nodes and the constants that they read, beside it where the model's own lie beside."""
+    """The file of those nodes and the constants that they read."""
     import onnx
-    from onnx.external_data_helper import uses_external_data
 
     model = rounding.model
-    beside = any(uses_external_data(tensor) for tensor in model.graph.initializer)
     _replace(model.graph, nodes)
     _prune(model.graph)
-    if beside:
-        _write_beside(model.graph.initializer, rounding.weights, file.with_name(DATA))
     if all(entry.domain != DOMAIN for entry in model.opset_import):
         model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
-    onnx.save_model(model, file)
+    external.save(model, rounding.weights, file, rounding.beside)
 
 
 def _read(graph: onnx.GraphProto) -> set[str]:
@@ -257,20 +222,3 @@ def _read(graph: onnx.GraphProto) -> set[str]:
             for inner in (attribute.g, *attribute.graphs):
                 names |= _read(inner)
     return names
-
-
-def _write_beside(tensors: Iterable[onnx.TensorProto], weights: Weights, file: Path) -> None:
-    """Their numbers into one file, each at a multiple of a page, and out of the memory."""
-    import numpy as np
-    from onnx.external_data_helper import set_external_data
-
-    with file.open("wb") as stream:
-        for tensor in tensors:
-            array = np.ascontiguousarray(weights.array(tensor.name)).reshape(-1)
-            stream.write(bytes(-stream.tell() % PAGE))
-            begin = stream.tell()
-            for at in range(0, array.size, PART):
-                stream.write(array[at : at + PART].tobytes())
-            tensor.raw_data = b""
-            set_external_data(tensor, DATA, begin, array.nbytes)
-            weights.tensors.pop(tensor.name)

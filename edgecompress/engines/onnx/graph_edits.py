@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed, first_line
-from edgecompress.engines.onnx import branches
+from edgecompress.engines.onnx import branches, external
 
 if TYPE_CHECKING:
     import onnx
@@ -33,7 +33,7 @@ def prepare(source: Path, prepared: Path, opset: int) -> Path:
     """
     import onnx
 
-    model = _raised(onnx.load_model(source), opset)
+    model = _raised(external.load(source), opset)
     try:
         _simplify(model, prepared.resolve())
     except Exception as error:  # ONNX Runtime's shape inference raises plain Exception

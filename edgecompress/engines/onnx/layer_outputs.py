@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.engines.onnx import external
 from edgecompress.engines.onnx.session import CPU, options
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def tapped(request: Request) -> Artifact:
     import onnx
 
     model = request.model
-    proto = onnx.load_model(model.file(".onnx"))
+    proto = external.load(model.file(".onnx"))
     graph = _OnnxGraph(proto.graph)
     layers = list(graph.layer_outputs())
     seen = _seen(proto, [layer.tensor for layer in layers], model)

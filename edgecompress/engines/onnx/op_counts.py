@@ -22,6 +22,7 @@ from edgecompress.core.operator_graph import (
     transposed,
     walked,
 )
+from edgecompress.engines.onnx import external
 from edgecompress.engines.onnx.session import CPU, options
 
 if TYPE_CHECKING:
@@ -97,7 +98,10 @@ def graph(artifact: Artifact, batch: int) -> Graph:
     """The operators of one run of `batch` items; raises StageFailed where a shape depends on the data."""
     import onnx
 
-    model = onnx.load(artifact.file(".onnx"))
+    file = artifact.file(".onnx")
+    model = onnx.load(file, load_external_data=False)
+    if external.size(model) <= external.MOST:
+        model = onnx.load(file)
     shaped = _shaped(model, artifact, batch)
     nodes = [_node(node, index) for index, node in enumerate(model.graph.node)]
     tensors = _tensors(model.graph, shaped)
@@ -146,7 +150,7 @@ def _seen(model: onnx.ModelProto, names: Sequence[str], artifact: Artifact, batc
     import onnx
     import onnxruntime
 
-    if not names:
+    if not names or external.has(model):
         return {}
     known = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core.model import Artifact
 from edgecompress.core.protocols import Change
+from edgecompress.engines.onnx import external
 from edgecompress.engines.onnx.session import CPU, OnnxSession
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def of(model: Artifact) -> Iterator[tuple[str, np.ndarray]]:
     """The initializers that are multiplied; a product's [inputs, outputs] is turned over."""
     import onnx
 
-    graph = onnx.load(model.file(".onnx")).graph
+    graph = external.load(model.file(".onnx")).graph
     read = _readers(graph)
     for weight in _factors(graph):
         array = onnx.numpy_helper.to_array(weight)
@@ -68,7 +69,7 @@ def stored(model: Artifact) -> Iterator[tuple[str, np.ndarray | None]]:
     """The same constants as they are stored, less their zero points; None for one of fewer than 8 bits."""
     import onnx
 
-    graph = onnx.load(model.file(".onnx")).graph
+    graph = external.load(model.file(".onnx")).graph
     read, constants = _readers(graph), {c.name: c for c in graph.initializer}
     for weight in _factors(graph):
         array = onnx.numpy_helper.to_array(weight)
@@ -108,7 +109,7 @@ class ChangeableOnnx:
         import onnx
 
         self.model, self.threads = model, threads
-        self.proto = onnx.load(model.file(".onnx"))
+        self.proto = external.load(model.file(".onnx"))
         readers = _readers(self.proto.graph)
         matrices = {w.name: w for w in _factors(self.proto.graph) if w.data_type == onnx.TensorProto.FLOAT}
         self.turned = {name: _turned(readers, name) for name in matrices}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.onnx import block_weights
-from edgecompress.engines.onnx.block_weights import Blocks, Matrix, Rounding, Weights
+from edgecompress.engines.onnx import block_weights, external
+from edgecompress.engines.onnx.block_weights import Blocks, Matrix, Rounding
 from edgecompress.engines.onnx.graph_edits import matching, prepare
 from edgecompress.techniques import _nncf, _weights_only
 from edgecompress.techniques._calibration import inputs_of, spread
@@ -51,9 +51,8 @@ def apply(request: Request, bits: int) -> Artifact:
 def _beside(file: Path) -> bool:
     """Whether its weights lie beside it: then it is too large to be taken apart in memory."""
     import onnx
-    from onnx.external_data_helper import uses_external_data
 
-    return any(map(uses_external_data, onnx.load_model(file, load_external_data=False).graph.initializer))
+    return external.has(onnx.load_model(file, load_external_data=False))
 
 
 def _chosen(file: Path, options: _weights_only.Options, bits: int) -> Chosen:
@@ -84,8 +83,8 @@ def _round(file: Path, out: Path, chosen: Chosen) -> None:
     import onnx
 
     model = onnx.load_model(file, load_external_data=False)
-    weights = Weights(model, file.parent)
-    rounding = Rounding(model, weights)
+    beside = external.Beside(out.with_name(external.DATA)) if external.has(model) else None
+    rounding = Rounding(model, external.Weights(model, file.parent), beside)
     nodes: list[onnx.NodeProto] = []
     for node in model.graph.node:
         matrix, blocks = chosen.get(node.name, (None, None))

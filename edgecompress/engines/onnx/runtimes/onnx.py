@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
 from edgecompress.core.model import WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import declared_ends, dynamic_axes, tensors
-from edgecompress.engines.onnx import layer_outputs, settling
+from edgecompress.engines.onnx import external, layer_outputs, settling
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
 from edgecompress.engines.tensorflow import savedmodel
@@ -57,7 +58,8 @@ def export(request: Request) -> Artifact:
     """The model as `model.onnx`, its tensors named as in the specs. Raises StageFailed where a converter cannot."""
     model = request.model
     proto = _from_program(model) if model.kind == "program" else _from_savedmodel(model)
-    _save(_tidied(proto, model), request.out / FILE)
+    proto = _tidied(proto, model)
+    external.save(proto, external.Weights(proto, request.out), request.out / FILE)
     return Artifact(request.out, FORMAT, model.inputs, model.outputs).write()
 
 
@@ -181,7 +183,8 @@ def _tidied(proto: onnx.ModelProto, model: Artifact) -> onnx.ModelProto:
     symbols = dict(_symbols((*graph.input, *graph.output), (*model.inputs, *model.outputs)))
     for dim in (d for value in values for d in value.type.tensor_type.shape.dim if d.dim_param):
         dim.dim_param = re.sub(r"\w+", lambda word: symbols.get(word[0], word[0]), dim.dim_param)
-    onnx.checker.check_model(proto)
+    if external.size(proto) <= external.MOST:
+        onnx.checker.check_model(proto)
     return proto
 
 
@@ -195,15 +198,6 @@ def _symbols(values: Iterable[onnx.ValueInfoProto], specs: Sequence[TensorSpec])
         for dim, ours in zip(value.type.tensor_type.shape.dim, spec.shape, strict=True):
             if dim.dim_param and isinstance(ours, Dim):
                 yield dim.dim_param, ours.name
-
-
-def _save(proto: onnx.ModelProto, file: Path) -> None:
-    import onnx
-
-    try:
-        onnx.save_model(proto, file)
-    except ValueError as error:  # protobuf's limit of 2 GiB
-        raise InputError(f"{file.name}: {first_line(error)}; models over 2 GiB are not supported") from error
 
 
 # --------------------------------------------------------------------------- a stranger's file becomes an artifact
@@ -228,7 +222,7 @@ def read(request: Request) -> Artifact:
     dims = settling.close_axes(proto.graph, request.options.get("dynamic", {}))
     proto, warnings = settling.decide_branches(proto, request)
     warnings += left_out
-    _save(proto, copy)
+    external.save(proto, external.Weights(proto, file.parent), copy)
     session = _opened(copy, file)
     try:
         sides = session.get_inputs(), session.get_outputs()
@@ -257,14 +251,15 @@ def checked(file: Path) -> onnx.ModelProto:
 
 
 def _parsed(file: Path) -> onnx.ModelProto:
-    """The model with its external data, which must lie in the file's own folder."""
+    """The model with its external data, which must lie in the file's own folder; without it where it is large."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
         if file.is_file() and not file.stat().st_size:
             raise InputError(f"{file}: is empty; export or copy it again")
-        return onnx.load_model(file)
+        proto = onnx.load_model(file, load_external_data=False)
+        return proto if external.size(proto) > external.MOST else onnx.load_model(file)
     except InputError:
         raise
     except FileNotFoundError as error:
@@ -303,35 +298,39 @@ def _check(proto: onnx.ModelProto, file: Path) -> None:
 
     try:
         with settling.some_shape(proto):
-            onnx.checker.check_model(proto, full_check=True)
+            onnx.checker.check_model(str(file) if external.has(proto) else proto, full_check=True)
     except Exception as error:  # its checker and its inference of shapes have no common class but this
         raise InputError(f"{file}: not a valid ONNX model: {first_line(error)}; export it again") from error
-    for tensor in _tensors(proto):
-        _check_finite(tensor, file)
+    weights = external.Weights(proto, file.parent)
+    for tensor in proto.graph.initializer:
+        _check_finite(tensor.name, functools.partial(weights.parts, tensor.name), file)
+    for tensor in (a.t for node in proto.graph.node for a in node.attribute if a.HasField("t")):
+        _check_finite(tensor.name, functools.partial(_whole, tensor), file)
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every weight: initializers and constants."""
-    yield from proto.graph.initializer
-    yield from (a.t for node in proto.graph.node for a in node.attribute if a.HasField("t"))
-
-
-def _check_finite(tensor: onnx.TensorProto, file: Path) -> None:
-    """NaN is never right; infinity is, as a bound or in a mask, but +Inf among other numbers is a broken weight."""
-    import numpy as np
+def _whole(tensor: onnx.TensorProto) -> list[np.ndarray]:
     import onnx
 
+    return [onnx.numpy_helper.to_array(tensor)]
+
+
+def _check_finite(name: str, parts: Callable[[], Iterable[np.ndarray]], file: Path) -> None:
+    """NaN is never right; infinity is, as a bound or in a mask, but +Inf among other numbers is a broken weight."""
+    import numpy as np
+
+    nan, infinite, size = 0, 0, 0
     try:
-        values = onnx.numpy_helper.to_array(tensor)
+        for part in parts():
+            if part.dtype.kind == "f":
+                nan, infinite = nan + int(np.isnan(part).sum()), infinite + int(np.isposinf(part).sum())
+            size += part.size
+    except InputError:
+        raise
     except Exception as error:
-        raise InputError(f"{file}: weight '{tensor.name}': {first_line(error)}; export it again") from error
-    if values.dtype.kind != "f":
-        return
-    nan, infinite = int(np.isnan(values).sum()), int(np.isposinf(values).sum()) if values.size > 1 else 0
+        raise InputError(f"{file}: weight '{name}': {first_line(error)}; export it again") from error
+    infinite = infinite if size > 1 else 0
     if nan or infinite:
-        raise InputError(
-            f"{file}: weight '{tensor.name}' holds {nan} NaN and {infinite} +Inf; train or export it again"
-        )
+        raise InputError(f"{file}: weight '{name}' holds {nan} NaN and {infinite} +Inf; train or export it again")
 
 
 def _opened(copy: Path, file: Path) -> onnxruntime.InferenceSession:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.engines.onnx import external
 from edgecompress.engines.onnx.graph_edits import matching
 from edgecompress.formats import op_counts
 from edgecompress.techniques import _fp16_ranges, _skipped_layers
@@ -66,9 +67,8 @@ kept = _skipped_layers.kept_as_patterns
 
 def apply(request: Request) -> Artifact:
     """The ONNX model in half precision; inputs: "model", "samples" (the calibrate split); facts: those of `halved`."""
-    import onnx
 
-    batches, model = spread(request, request.options.samples), onnx.load_model(request.model.file(".onnx"))
+    batches, model = spread(request, request.options.samples), external.load(request.model.file(".onnx"))
     return _fp16_ranges.halved(request, _OnnxTrial(request, _named(model), batches))
 
 
