@@ -13,12 +13,15 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from edgecompress.core import config
+from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import Target, Variant
 from edgecompress.engines.executorch.runtimes import executorch
 from edgecompress.engines.litert.runtimes import litert
 from edgecompress.engines.litert.techniques import litert_int4
-from edgecompress.engines.onnx.techniques import onnx_int4, onnx_int8_weights
+from edgecompress.engines.onnx import external
+from edgecompress.engines.onnx.runtimes import onnx as onnx_runtime
+from edgecompress.engines.onnx.techniques import int8_dynamic, onnx_int4, onnx_int8_weights
 from edgecompress.engines.openvino.techniques import nncf_int4, nncf_int8_weights
 from edgecompress.formats.precision import facts
 from edgecompress.pipeline import conversion
@@ -269,3 +272,49 @@ def test_litert_has_four_bits(tflite: Artifact, tmp_path: Path, options: dict[st
 def test_each_runtime_of_a_torch_net_has_it_by_that_name(runtime: str, word: str) -> None:
     small = Variant("small", compress=({"use": word},))
     assert conversion.steps(Target("a", runtime, (small,)), small, "module", "a target")
+
+
+# --------------------------------------------------------------------------- files of more than protobuf takes
+
+
+@pytest.fixture
+def large(net: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Artifact:
+    """The net as a user's file with its weights beside it, which are called many."""
+    monkeypatch.setattr(external, "MOST", 10_000)
+    monkeypatch.setattr(external, "SMALL", 200)
+    (tmp_path / "user").mkdir()
+    model = onnx.load(net.file(".onnx"))
+    onnx.save(
+        model, tmp_path / "user" / "net.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    (tmp_path / "read").mkdir()
+    return onnx_runtime.read(Request({}, tmp_path / "read", {"path": str(tmp_path / "user" / "net.onnx")}))
+
+
+def test_weights_of_a_large_file_stay_beside_it(net: Artifact, large: Artifact, tmp_path: Path) -> None:
+    assert sorted(file.name for file in large.files()) == ["model.onnx", "model.onnx.data"]
+    assert large.file(".onnx").stat().st_size < 2000
+    assert off(net, large) == 0
+    small = applied(onnx_int4, large, tmp_path, embeddings=True)
+    assert small.facts["quantized"] == ["first", "second", "embedding"]
+    assert sorted(file.name for file in small.files()) == ["model.onnx", "model.onnx.data"]
+    assert 0 < off(net, small) < 0.2
+    assert (facts.of(small)["weights"] or {})["int4"] >= (WIDTH * MIDDLE + MIDDLE * CLASSES) / 2
+
+
+def test_a_step_that_holds_a_large_file_whole_says_what_to_do(large: Artifact, tmp_path: Path) -> None:
+    with pytest.raises(StageFailed, match=r"use int4 or int8-weights for ONNX Runtime, which take it in parts"):
+        applied(int8_dynamic, large, tmp_path)
+    with pytest.raises(InputError, match="method = 'gptq' holds the whole model in memory"):
+        applied(onnx_int4, large, tmp_path, method="gptq")
+
+
+def test_a_large_file_whose_weights_are_cut_off_or_not_a_number_is_refused(large: Artifact, tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    beside, whole = user / "weights.bin", (user / "weights.bin").read_bytes()
+    for data, says in ((whole[:-100], "exceeds available data"), (b"\xff" * 8 + whole[8:], "NaN")):
+        beside.write_bytes(data)
+        out = tmp_path / f"again{len(data)}{says[:1]}"
+        out.mkdir()
+        with pytest.raises(InputError, match=says):
+            onnx_runtime.read(Request({}, out, {"path": str(user / "net.onnx")}))

@@ -127,7 +127,7 @@ class Rounding:
         known = [f"{word}{end}" for end, _ in zip(("", "_scales", "_zeros"), arrays, strict=False)]
         for name, array in zip(known, arrays, strict=True):
             tensor = numpy_helper.from_array(array, name)
-            if self.beside:
+            if self.beside and array.nbytes > external.SMALL:
                 self.beside.put(tensor, [array])
             self.model.graph.initializer.append(tensor)
         self.made[matrix.tensor, blocks, table] = known

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import onnx
 
 MOST = 1 << 30  # bytes of weights that a file has inside; protobuf ends at 2 GiB, and copies what it writes
+SMALL = 1 << 16  # bytes of a constant that stays inside: shapes, scales, biases, which tools want to see
 PAGE = 4096  # bytes, of which each weight begins at a multiple
 PART = 1 << 24  # numbers that are copied or looked at at once
 DATA = "model.onnx.data"
@@ -70,6 +71,7 @@ class Beside:
 
     def __init__(self, file: Path) -> None:
         self.file, self.stream = file, file.open("wb")
+        self.names: set[str] = set()  # of what is there
 
     def put(self, tensor: onnx.TensorProto, parts: Iterable[np.ndarray]) -> None:
         """Writes the numbers of a tensor, which then has none inside."""
@@ -84,20 +86,30 @@ class Beside:
         tensor.raw_data = b""  # what onnx asks for
         set_external_data(tensor, self.file.name, begin, self.stream.tell() - begin)
         tensor.ClearField("raw_data")
-
-    def has(self, tensor: onnx.TensorProto) -> bool:
-        """Whether it was put here."""
-        return any(entry.key == "location" and entry.value == self.file.name for entry in tensor.external_data)
+        self.names.add(tensor.name)
 
 
 def size(model: onnx.ModelProto) -> int:
     """Bytes of the weights."""
+    return sum(map(_bytes, model.graph.initializer))
+
+
+def _bytes(tensor: onnx.TensorProto) -> int:
     from onnx import helper
 
-    def bits(tensor: onnx.TensorProto) -> int:
-        return BITS.get(tensor.data_type) or 8 * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    bits = BITS.get(tensor.data_type) or 8 * helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return int(math.prod(tensor.dims) * bits // 8)
 
-    return sum(math.prod(tensor.dims) * bits(tensor) // 8 for tensor in model.graph.initializer)
+
+def read_small(model: onnx.ModelProto, folder: Path) -> None:
+    """Takes the small constants of a large file in."""
+    from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+
+    for tensor in model.graph.initializer:
+        if uses_external_data(tensor) and _bytes(tensor) <= SMALL:
+            load_external_data_for_tensor(tensor, str(folder))
+            tensor.ClearField("external_data")
+            tensor.data_location = tensor.DEFAULT
 
 
 def has(model: onnx.ModelProto) -> bool:
@@ -129,6 +141,6 @@ def save(model: onnx.ModelProto, weights: Weights, file: Path, done: Beside | No
         beside = done or Beside(file.with_name(DATA))
         with beside.stream:
             for tensor in model.graph.initializer:
-                if not (done and done.has(tensor)):
+                if _bytes(tensor) > SMALL and tensor.name not in beside.names:
                     beside.put(tensor, weights.parts(tensor.name))
     onnx.save_model(model, file)

@@ -259,7 +259,10 @@ def _parsed(file: Path) -> onnx.ModelProto:
         if file.is_file() and not file.stat().st_size:
             raise InputError(f"{file}: is empty; export or copy it again")
         proto = onnx.load_model(file, load_external_data=False)
-        return proto if external.size(proto) > external.MOST else onnx.load_model(file)
+        if external.size(proto) <= external.MOST:
+            return onnx.load_model(file)
+        external.read_small(proto, file.parent)
+        return proto
     except InputError:
         raise
     except FileNotFoundError as error:
@@ -298,7 +301,11 @@ def _check(proto: onnx.ModelProto, file: Path) -> None:
 
     try:
         with settling.some_shape(proto):
-            onnx.checker.check_model(str(file) if external.has(proto) else proto, full_check=True)
+            if external.has(proto):
+                onnx.checker.check_model(str(file))
+                onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+            else:
+                onnx.checker.check_model(proto, full_check=True)
     except Exception as error:  # its checker and its inference of shapes have no common class but this
         raise InputError(f"{file}: not a valid ONNX model: {first_line(error)}; export it again") from error
     weights = external.Weights(proto, file.parent)
