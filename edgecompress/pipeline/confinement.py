@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgecompress.core import registry, sandbox
@@ -14,13 +14,21 @@ from edgecompress.core.sandbox import Limits
 MAKE_BYTES = 4 << 30  # what the libraries need that convert a small model
 READ_S = 240.0  # for a file of up to READ_BYTES_S a second
 READ_BYTES_S = 4 << 20
+WITH_WEIGHTS = (".onnx",)  # files whose weights may lie in files beside them
 CACHES = "/proc/sys/vm/drop_caches"  # what the profiler `cold` writes to
 
 
 def input_bytes(stage: Stage, inputs: Mapping[str, Artifact]) -> int:
     """The bytes that a stage is given: its artifacts, and the user's files."""
-    files = sum(os.path.getsize(file) for file in stage.user_files if os.path.isfile(file))
-    return sum(a.size_bytes for a in inputs.values()) + files
+    files = [file for file in stage.user_files if os.path.isfile(file)]
+    beside = {place for file in files if file.endswith(WITH_WEIGHTS) for place in _beside(file)}
+    return sum(a.size_bytes for a in inputs.values()) + sum(map(os.path.getsize, {*files, *beside}))
+
+
+def _beside(file: str) -> Iterator[str]:
+    """The files of its folder, among which its weights may be."""
+    with os.scandir(os.path.dirname(file) or ".") as folder:
+        yield from (entry.path for entry in folder if entry.is_file())
 
 
 def deadline_s(stage: Stage, size: int) -> float:
