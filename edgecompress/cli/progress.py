@@ -14,6 +14,7 @@ from edgecompress.core.plain_text import one_line, plural
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event
+from edgecompress.reporting import formatting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,7 +158,10 @@ class Phase:
         where = "no device of it here" if self.steps.race.unmeasured else f"on {device}"
         source = self.job.source.value
         model = source.name or source.model.rpartition(os.sep)[2]
-        return f"{model} → {self.target}, {where}, about {duration(self.steps.estimate_s())}"
+        needs = self.steps.large_needs()
+        memory, disk = (formatting.plain(size, "bytes") for size in needs or (0, 0))
+        large = f", up to {memory} of memory and {disk} of disk" if needs else ""
+        return f"{model} → {self.target}, {where}, about {duration(self.steps.estimate_s())}{large}"
 
     def take(self, event: Event) -> str:
         """Takes in an event; returns the line of the phase that it ends."""

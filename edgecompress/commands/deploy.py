@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
-from edgecompress.reporting import external_results
+from edgecompress.reporting import external_results, formatting
 
 Targets = list[str] | list[Path] | list[Name] | tuple[Name, ...]
 MOST = sys.float_info.max  # JSON knows no infinity
@@ -114,6 +115,7 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result
     """
     check(job, steps, options)
     walk = begin(job, options, f"{job.source.given}>{job.target.path}")
+    _check_room(steps, walk.store.root)
     out = out_folder(job, options)
     if not options.until:
         with walk.store.locked(external_results.lock(out)):  # nobody waits for minutes to be refused
@@ -174,6 +176,14 @@ def check(job: Job, steps: Plan, options: Options) -> None:
     if options.until and options.until not in names:
         raise InputError(f"--until {options.until}: no such stage{did_you_mean(options.until, names)}")
     check_sensors(job, steps.race, options)
+
+
+def _check_room(steps: Plan, store: Path) -> None:
+    """Raises InputError where a large model does not fit on the disk of the store."""
+    needs = steps.large_needs()
+    if needs and (free := shutil.disk_usage(store).free) < needs[1]:
+        asked, left = (formatting.plain(size, "bytes") for size in (needs[1], free))
+        raise InputError(f"{store}: {asked} of disk are needed, {left} are free; free some, or name another --store")
 
 
 def _held_back(walk: PlanRun, candidates: Sequence[Candidate], choice: Choice, options: Options) -> str:

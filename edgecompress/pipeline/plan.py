@@ -25,7 +25,7 @@ from edgecompress.core.settings import Device, Variant, is_factory
 from edgecompress.core.source import ResolvedSource
 from edgecompress.data import loaders, metrics, shipped_items
 from edgecompress.device import machine
-from edgecompress.pipeline import conversion, variant_stages, verification
+from edgecompress.pipeline import confinement, conversion, variant_stages, verification
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.conversion import Call
 from edgecompress.pipeline.job import Job, Name
@@ -35,6 +35,7 @@ from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.variant_stages import Steps
 
 ITEMS = "items"  # the stage that has the data of a source with state, which has "data" after it
+LARGE = 1 << 30  # bytes of a model whose needs are told before
 GOLDEN_SILENCE_S = 280.0  # for a batch of a stranger's net, which may loop for ever
 
 
@@ -60,6 +61,16 @@ class Plan:
     def estimate_s(self) -> float:
         """Seconds the stages and the search may take when nothing is stored."""
         return sum(map(seconds, self.stages)) + self.race.estimate_s()
+
+    def large_needs(self) -> tuple[int, int] | None:
+        """Bytes of memory and of disk that a model of a gigabyte and more may take; None of smaller ones.
+
+        Memory: three times the weights, as a runtime packs them anew beside its own; disk: the source, each variant,
+        and what ships.
+        """
+        reads = next((s for s in self.stages if isinstance(s, Stage) and s.name == "source"), None)
+        size = confinement.input_bytes(reads, {}) if reads else 0
+        return (3 * size, (2 + len(self.candidates)) * size) if size >= LARGE else None
 
 
 def deploy_all(
