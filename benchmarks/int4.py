@@ -50,6 +50,7 @@ WAYS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("nncf_int4", {}),
         ("nncf_int4", {"symmetric": True}),
         ("nncf_int4", {"group": 64}),
+        ("nncf_int4", {"method": "scale_estimation"}),
         ("nncf_int4", {"method": "gptq"}),
         ("nncf_int4", {"method": "awq"}),
     ],
@@ -143,7 +144,7 @@ def rows(engine: str, folder: Path, work: Path) -> Iterator[Row]:
         yield row(engine, says, made, before, losses(runtime, made, windows["test"]), spent)
 
 
-PEERS = (("awq", "scale_estimation"), ("scale_estimation",))
+PEERS = (("scale_estimation",), ("awq", "scale_estimation"), ("gptq",))
 
 
 def peer(model: Artifact, samples: Artifact, out: Path, how: tuple[str, ...]) -> Artifact:
@@ -161,6 +162,9 @@ def peer(model: Artifact, samples: Artifact, out: Path, how: tuple[str, ...]) ->
         all_layers=True,
         dataset=nncf.Dataset([{"input_ids": items[i : i + 1]} for i in range(len(items))]),
         subset_size=len(items),
+        advanced_parameters=nncf.AdvancedCompressionParameters(
+            group_size_fallback_mode=nncf.GroupSizeFallbackMode.ADJUST
+        ),
         **dict.fromkeys(how, True),
     )
     ir.save(net, out)

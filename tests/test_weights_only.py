@@ -158,7 +158,8 @@ def ir_off(model: Artifact, other: Artifact) -> float:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"symmetric": True}, {"method": "gptq"}, {"method": "awq"}, {"embeddings": True}]
+    "options",
+    [{}, {"symmetric": True}, *({"method": m} for m in ("gptq", "awq", "scale_estimation")), {"embeddings": True}],
 )
 def test_openvino_has_four_bits(ir: Artifact, tmp_path: Path, options: dict[str, Any]) -> None:
     small = applied(nncf_int4, ir, tmp_path, **options)
@@ -318,3 +319,10 @@ def test_a_large_file_whose_weights_are_cut_off_or_not_a_number_is_refused(large
         out.mkdir()
         with pytest.raises(InputError, match=says):
             onnx_runtime.read(Request({}, out, {"path": str(user / "net.onnx")}))
+
+
+@pytest.mark.parametrize("technique", [onnx_int4, nncf_int4, litert_int4])
+@pytest.mark.parametrize("options", [{}, {"group": 128}, {"method": "gptq"}])
+def test_what_the_guard_tries_next_is_an_option_of_the_technique(technique: Any, options: dict[str, Any]) -> None:
+    for _, more in technique.rungs(options):
+        assert technique.Options(**{**options, **more}) != technique.Options(**options)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Promise
@@ -44,12 +44,9 @@ def promise(bits: int) -> Promise:
     return Promise(f"int{bits}", "", 0.0, 0.0)
 
 
-def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
-    """What else may lose less: a smaller group, and the other ways to round."""
+def rungs(options: Mapping[str, Json], methods: Sequence[str]) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less: a smaller group, and other ways to round, the quickest first."""
     found: list[tuple[str, dict[str, Json]]] = []
     if options.get("group", 32) != 32:
         found.append(("groups of 32", {"group": 32}))
-    for method in get_args(Method):
-        if method not in ("nearest", options.get("method", "nearest")):
-            found.append((method, {"method": method}))
-    return found
+    return found + [(m, {"method": m}) for m in methods if m != options.get("method", "nearest")]

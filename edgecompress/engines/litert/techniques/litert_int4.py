@@ -29,8 +29,6 @@ BITS = 4
 PRODUCT = "FULLY_CONNECTED"
 GREEDY = "GPTQ"  # what the quantizer calls it
 
-rungs = _weights_only.rungs
-
 
 @dataclass(frozen=True)
 class Options:
@@ -50,6 +48,11 @@ class Options:
 def promises(_: Options) -> Promise:
     """Weights of 4 bits."""
     return _weights_only.promise(BITS)
+
+
+def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less."""
+    return _weights_only.rungs(options, ("gptq",))
 
 
 def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:

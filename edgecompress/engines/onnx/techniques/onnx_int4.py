@@ -32,7 +32,9 @@ class Options(_weights_only.FourBits):
             )
 
 
-rungs = _weights_only.rungs
+def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less."""
+    return _weights_only.rungs(options, ("gptq",) if options.get("symmetric") else ("awq", "gptq"))
 
 
 def promises(_: Options) -> Promise:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
@@ -17,8 +19,20 @@ PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)
 
 BITS = 4
-Options = _weights_only.FourBits
-rungs = _weights_only.rungs
+METHODS = ("scale_estimation", "awq", "gptq")
+
+
+@dataclass(frozen=True)
+class Options(_weights_only.FourBits):
+    """How weights are rounded, and which."""
+
+    # gptq and awq as for the other runtimes; scale_estimation: scales of the least error of what the layer answers
+    method: Literal["nearest", "scale_estimation", "awq", "gptq"] = "nearest"  # type: ignore[assignment]
+
+
+def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
+    """What else may lose less."""
+    return _weights_only.rungs(options, METHODS)
 
 
 def promises(_: Options) -> Promise:
