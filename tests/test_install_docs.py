@@ -34,7 +34,7 @@ def test_the_extras_that_the_docs_name_for_each_kind_of_model_exist() -> None:
     section = text.partition("### What to install\n")[2].partition("\n### ")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("|")][2:]
     named = {e for _, cell in rows for quoted in re.findall(r"`([\w,-]+)`", cell) for e in quoted.split(",")}
-    assert named == {"onnx", "torch", "litert", "tensorflow", "images"}
+    assert named == {"onnx", "torch", "litert", "tensorflow", "images", "transformers"}
     assert named <= set(PROJECT["optional-dependencies"])
     models = " ".join(model for model, _ in rows)
     assert all(suffix in models for suffix in (".onnx", ".pt2", ".tflite", ".keras", "SavedModel", "pkg.mod:fn"))

@@ -129,7 +129,10 @@ def test_the_extras_that_bring_no_torch_are_those_of_the_project_file() -> None:
     ("change", "message"),
     [
         ({"model": "nowhere.onnx"}, "nowhere.onnx: no such model file"),
-        ({"model": "net.tf"}, "a model must be a factory pkg.mod:fn, a SavedModel, or a file ending in .*onnx"),
+        (
+            {"model": "net.tf"},
+            "a model must be a factory pkg.mod:fn, a SavedModel, a Hugging Face folder, or a file ending in .*onnx",
+        ),
         ({"data": ""}, "no data to calibrate and verify with; give --data"),
         ({"data": "nowhere.npz"}, "nowhere.npz: no such data"),
         ({"model": "net:build", "data": "random"}, "a torch source cannot be loaded without samples; give real data"),

@@ -139,12 +139,16 @@ class Source:
     state: Mapping[str, str] = field(default_factory=dict)  # input -> the output that it is at the next call; then zero
     sequence: int | None = None  # items of a sequence, before which state is zero; left out: each split is one
     labels: tuple[str, ...] = ()  # class names
+    task: str = ""  # of a Hugging Face folder, where it is not that of its architecture: "embedding", ...
+    length: int | None = None  # tokens of a text; left out: 128, or as many as the net has positions
     detect: Detect | None = None  # which outputs are boxes and scores
     licence: str = ""
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples must be at least 1")
+        if self.length is not None and not 1 <= self.length <= MOST_NUMBERS:
+            raise ValueError(f"length must be 1 to {MOST_NUMBERS}")
         if self.sequence is not None and (self.sequence < 1 or not self.state):
             raise ValueError("sequence must be at least 1, and is for a source with state")
         if both := sorted(self.constants.keys() & self.state.keys()):

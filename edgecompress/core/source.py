@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.core import config, foreign_model, registry
+from edgecompress.core import config, foreign_model, pretrained_folder, registry
 from edgecompress.core.catalog import check_file
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
-from edgecompress.core.settings import Source
+from edgecompress.core.settings import SPLITS, TRAIN, Source
 
 TORCH = ("module", "program")
 LOAD = "stages.trace:load"  # what loads a torch net
+PRETRAINED = "stages.pretrained:load"  # and one of a Hugging Face folder
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,17 @@ class ResolvedSource(Source):
         made = self.calls(part) or (part == "data" and self.random)
         return () if made else (getattr(self, part),)
 
+    @property
+    def data_files(self) -> tuple[str, ...]:
+        """What is read for its data: the model, too, where its folder may have the tokenizer."""
+        return (*self.files("data"), *(self.files("model") if self.call == PRETRAINED else ()))
+
     def for_model(self) -> dict[str, Json]:
         """The options of the stage that loads it: no other key of it changes the result."""
         words = {"dynamic": self.dynamic, "constants": self.constants, "state": self.state}
         if not self.torch:
             return {"path": self.model, **words}
-        return {"source": {"model": self.model, "kind": self.kind, **words}}
+        return {"source": {"model": self.model, "kind": self.kind, "task": self.task, **words}}
 
     def for_data(self, augment: bool = False) -> dict[str, Json]:
         """The options of a stage that reads its data; `augment`: to train on."""
@@ -67,6 +73,8 @@ def read(options: Mapping[str, Any]) -> ResolvedSource:
 def resolved(source: Source) -> ResolvedSource:
     """A source with its kind; raises InputError for a model that no runtime loads."""
     kind, call, runs_code = _kind(source)
+    if call == PRETRAINED and source.preprocess is None and _pictures(Path(source.data)):
+        source = dataclasses.replace(source, preprocess=pretrained_folder.preprocess(Path(source.model)))
     return ResolvedSource(**vars(source), kind=kind, call=call, runs_code=runs_code)
 
 
@@ -74,6 +82,9 @@ def _kind(source: Source) -> tuple[str, str, bool]:
     if source.calls("model"):
         return "module", LOAD, True
     path = Path(source.model)
+    if pretrained_folder.is_one(path):
+        pretrained_folder.task(path, source.task)
+        return "module", PRETRAINED, True
     suffixes = {".pt2": ("program", LOAD, True)}
     offered = set(suffixes)
     for runtime in registry.runtimes():
@@ -88,10 +99,17 @@ def _kind(source: Source) -> tuple[str, str, bool]:
     if path.suffix not in suffixes and path.suffix not in foreign_model.ADVICE:
         known = ", ".join(sorted(offered))
         raise InputError(
-            f"{source.model}: a model must be a factory pkg.mod:fn, a SavedModel, or a file ending in {known}"
+            f"{source.model}: a model must be a factory pkg.mod:fn, a SavedModel, a Hugging Face folder, or a file "
+            f"ending in {known}"
         )
     check_file(path, "model file")
     return suffixes[path.suffix]
+
+
+def _pictures(data: Path) -> bool:
+    """Whether data is a folder, and not one of arrays, which are as the model takes them."""
+    places = (data, *(data / split for split in (*SPLITS, TRAIN)))
+    return data.is_dir() and not any(file for place in places for file in place.glob("*.npy"))
 
 
 def _holds(folder: Path, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Loads items from a user's function, an .npz, a folder of .npy files or images, or random numbers.
+"""Loads items from a user's function, an .npz, a folder of .npy files or images, texts, or random numbers.
 
 Every source is read as a stream, so that no set of data is ever whole in memory.
 """
@@ -15,7 +15,7 @@ from edgecompress.core import plain_file, user_code
 from edgecompress.core.errors import InputError, blamed, did_you_mean
 from edgecompress.core.model import Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Pad, Source
-from edgecompress.data import npy, npz, preprocess, states, tensors
+from edgecompress.data import npy, npz, preprocess, states, tensors, texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,19 +88,26 @@ def _every(source: Source, request: Request, splits: Sequence[str]) -> Feed:
     path = Path(source.data)
     readers = {"arrays": _npy, "npz": _npz}
     kind, seed = kind_of(path), None if source.state else request.context.seed
+    if kind == "texts":
+        return _texts(path, source, seed, splits)
     return readers[kind](path, seed) if kind in readers else _images(path, source, seed)
 
 
-def kind_of(path: Path) -> Literal["npz", "arrays", "images"]:
+def kind_of(path: Path) -> Literal["npz", "arrays", "texts", "images"]:
     """What a file or a folder holds, by names alone. Raises InputError where no data is laid out so."""
     if path.suffix == ".npz" and not path.is_dir():
         return "npz"
+    if not path.is_dir() and path.suffix in texts.SUFFIXES:
+        return "texts"
     if not path.is_dir():
         raise InputError(
-            f"{path}: data must be pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random"
+            f"{path}: data must be pkg.mod:fn, an .npz, a folder of .npy files or of images, a file of texts "
+            f"({', '.join(texts.SUFFIXES)}), or the word random"
         )
     if any(_arrays(path)):
         return "arrays"
+    if _text_files(path):
+        return "texts"
     _check_folders(path, [folder.name for folder in _shown_folders(path)])
     return "images"
 
@@ -256,6 +263,30 @@ def _npy(path: Path, seed: int | None) -> Feed:
         npy.check_items(arrays, where := f"{path}, {split or 'data'}")
         sets[split] = _rows({name: (len(a), a.__iter__) for name, a in arrays.items()}, where, seed)
     return Feed(sets)
+
+
+def _text_files(path: Path) -> dict[str, Path]:
+    """The file of each split in a folder, by what the split is called there."""
+    known = (*EVERY, *VALIDATION)
+    return {f.stem: f for f in sorted(path.iterdir()) if f.suffix in texts.SUFFIXES and f.stem in known}
+
+
+def _texts(path: Path, source: Source, seed: int | None, splits: Sequence[str]) -> Feed:
+    """`SPLIT.tsv` (.csv, .jsonl, .txt) of a folder, or one file."""
+    reader = texts.of(source)
+    files = _text_files(path) if path.is_dir() else {}
+    called = _called(files, path)
+    parts = {split: files[name] for split, name in called.items() if split in splits} or {WHOLE: path}
+
+    def of(file: Path) -> Items:
+        def items(limit: int | None) -> Iterator[Item]:
+            if limit is None or file.suffix == ".txt":
+                return islice(reader.items(file), limit)
+            return texts.taken(reader.items(file), _chosen(texts.count(file), limit, seed))
+
+        return items
+
+    return Feed({split: of(file) for split, file in parts.items()}, reader.classes)
 
 
 def _images(path: Path, source: Source, seed: int | None) -> Feed:

@@ -2,7 +2,7 @@
 
 A "module" is MODULE, {"factory": "pkg.mod:fn", "edits": [...]}, beside STATE: nothing in it is unpickled or evaluated,
 but to rebuild it the factory runs, which is the user's own code. In the factory's place may be GRAPH, an ONNX file
-beside it.
+beside it, or the config.json of a Hugging Face folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import declared_ends, tensors
-from edgecompress.formats import torch_edits, torch_program
+from edgecompress.formats import hugging_face, torch_edits, torch_program
 
 MODULE, STATE, PROGRAM, GRAPH = "module.json", "state.safetensors", "program.pt2", "graph.onnx"
 ON_CPU = "it needs a GPU: build it on the CPU, without .cuda() and with torch.load(..., map_location='cpu')"
@@ -75,9 +75,12 @@ def rebuild(artifact: Artifact) -> torch.nn.Module:
 
 
 def _unedited(artifact: Artifact) -> torch.nn.Module:
-    """The net as its factory, or its graph, has it."""
-    if reference(artifact) != GRAPH:
-        return factory(reference(artifact))
+    """The net as its factory, its graph or its folder has it."""
+    built_by = reference(artifact)
+    if built_by.startswith(hugging_face.REFERENCE):
+        return hugging_face.rebuilt(artifact.path, built_by.removeprefix(hugging_face.REFERENCE))
+    if built_by != GRAPH:
+        return factory(built_by)
     from edgecompress.formats.onnx_import import net
 
     return net.load(artifact.path / GRAPH)
@@ -89,7 +92,7 @@ def edits(artifact: Artifact) -> list[torch_edits.Edit]:
 
 
 def reference(artifact: Artifact) -> str:
-    """The factory of a "module", or GRAPH."""
+    """The factory of a "module", GRAPH, or a task after hugging_face.REFERENCE."""
     return str(_card(artifact)["factory"])
 
 
@@ -116,6 +119,8 @@ def save(
         raise StageFailed(f"{built_by}: {why}")
     if built_by == GRAPH:
         shutil.copyfile(model.path / GRAPH, request.out / GRAPH)
+    if built_by.startswith(hugging_face.REFERENCE):
+        hugging_face.keep(model.path, request.out)
     write(net, request.out, built_by, [*([] if factory_reference else edits(model)), *edits_made])
     return Artifact(request.out, "module", model.inputs, model.outputs, dict(facts or {})).write()
 

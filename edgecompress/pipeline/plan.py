@@ -237,7 +237,7 @@ def front(job: Job) -> list[Stage]:
         {"source": "source"} if source.random else {},
         source.for_data(),
         user_code=source.calls("data"),
-        user_files=source.files("data"),
+        user_files=source.data_files,
         estimate_s=1.0,
     )
     load = Stage(

@@ -94,7 +94,7 @@ def _training(job: Job) -> Stage:
         "stages.data:training",
         options=source.for_data(augment=True),
         user_code=source.calls("data"),
-        user_files=source.files("data"),
+        user_files=source.data_files,
         estimate_s=20.0,
     )
 

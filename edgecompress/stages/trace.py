@@ -95,7 +95,7 @@ def _load_module(request: Request, source: Source) -> Artifact:
     torch_edits.apply(net, edits)
     if why := torch_module.unsound(net):
         raise InputError(f"{reference}: {why}; train or save it again")
-    draft = Artifact(request.out, "module", *_module_specs(net, request, source))
+    draft = Artifact(request.out, "module", *module_specs(net, request, source))
     if by_keras:
         example = torch_module.example(draft, request.inputs["samples"], ITEMS)
         place, edits = (request.out / torch_module.GRAPH, reference), []
@@ -128,7 +128,7 @@ def input_specs(net: torch.nn.Module, samples: Artifact, source: Source, referen
     raise InputError(tensors.misnamed(names, [spec.name for spec in samples.inputs], f"{reference}: forward"))
 
 
-def _module_specs(
+def module_specs(
     net: torch.nn.Module, request: Request, source: Source
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Input and output specs from running a batch of one, and one more item, to see which axes are the batch's."""
