@@ -20,7 +20,8 @@ from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.core.settings import Source
 from edgecompress.data import tensors
 from edgecompress.formats import torch_module
-from edgecompress.stages import data, pretrained
+from edgecompress.packaging import model_card
+from edgecompress.stages import data, pretrained, shipped_items
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -220,6 +221,19 @@ def test_of_a_short_text_of_a_language_model_no_padding_is_judged(tmp_path: Path
     (tmp_path / "a.csv").write_text("text\n" + "the film\n" * 4)
     fed = samples(tmp_path / "out", Source(str(folder), str(tmp_path / "a.csv"), length=6))
     assert tensors.load(fed, "test", tensors.LABELS)[0].tolist() == [5, 7, 2, -100, -100, -100]
+
+
+def test_what_ships_has_the_tokenizer(tmp_path: Path) -> None:
+    folder = with_tokenizer(saved(tmp_path / "net", bert()))
+    fed = samples(tmp_path / "samples", Source(str(folder), str(lines(tmp_path / "a.tsv")), length=8))
+    out = tmp_path / "excerpt"
+    out.mkdir()
+    golden = dataclasses.replace(fed, outputs=())
+    shipped_items.run(Request({"samples": fed, "golden": golden}, out, {"items": 2}, Context()))
+    assert (out / "tokenizer" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    (payload := tmp_path / "payload").mkdir()
+    told = model_card._tokenizer(dataclasses.replace(fed, path=out), payload)["tokenizer"]
+    assert [file["path"] for file in told] == ["tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]
 
 
 # --------------------------------------------------------------------------- what is refused

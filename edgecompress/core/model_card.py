@@ -66,6 +66,14 @@ class File(TypedDict):
     sha256: Sha256
 
 
+class TokenizerFile(TypedDict):
+    """A file of the tokenizer that made the inputs."""
+
+    path: Annotated[str, Meta(pattern="^tokenizer/[A-Za-z0-9_.-]+$(?!\\n)", max_length=64)]
+    bytes: Count
+    sha256: Sha256
+
+
 class Model(TypedDict):
     """The model; `precision` is null where it is not told. `main`: the file or folder that a runtime opens."""
 
@@ -242,6 +250,7 @@ class Card(TypedDict):
     postprocess: Postprocess
     labels: Labels
     golden: Golden
+    tokenizer: NotRequired[Annotated[list[TokenizerFile], Meta(max_length=16)]]
     compression: list[Compression]
     versions: dict[str, Label]
     quality: Quality | None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CARD = "model_card.json"  # in the payload, and at the package's root
 MODEL = "model"  # the folder of the artifact's files
-PAYLOAD = (MODEL, "golden", "labels.json", CARD)  # what a payload folder holds
+PAYLOAD = (MODEL, "golden", "tokenizer", "labels.json", CARD)  # what a payload folder holds
 
 LEVELS = {"graph_optimization_level": ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")}
 
@@ -28,8 +28,9 @@ class Contents:
     """One shipped artifact, ready to be wrapped.
 
     `payload` is a folder with `model/` (the artifact's files), `golden/` (raw little-endian numbers of one test item:
-    as it came, as the model takes it, as the model answered), `labels.json` and the card. Every package carries those
-    files with these bytes; only where they lie differs. `options` is the packager's own Options.
+    as it came, as the model takes it, as the model answered), `labels.json`, `tokenizer/` where the source has one,
+    and the card. Every package carries those files with these bytes; only where they lie differs. `options` is the
+    packager's own Options.
     """
 
     card: Card
@@ -65,6 +66,7 @@ def listed(card: Card) -> dict[str, str]:
     """The sha256 of each file of the payload, without the card's own."""
     files = {file["path"]: file["sha256"] for file in card["model"]["files"]}
     items = {item["file"]: item["sha256"] for item in golden_items(card)}
+    items |= {file["path"]: file["sha256"] for file in card.get("tokenizer", ())}
     return files | items | {card["labels"]["file"]: card["labels"]["sha256"]}
 
 

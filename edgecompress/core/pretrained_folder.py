@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ CONFIG, WEIGHTS, INDEX, IMAGES = (
 TOKENIZER = (  # one of them is its vocabulary
     "tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model",
 )  # fmt: skip
+TOKENIZER_FILES = (
+    *TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
+)  # fmt: skip
+TOKENS = "tokenizer"  # the folder of these files in what ships
 LARGEST = 16 << 20  # bytes of a JSON file
 # What a class of the library ends with, and the task that it is for.
 ARCHITECTURES = {
@@ -94,6 +99,14 @@ def check_weights(folder: Path) -> None:
             raise InputError(f"{folder / INDEX}: '{shard[:80]}' is no .safetensors file of the folder; save it again")
         if not (folder / shard).is_file():
             raise InputError(f"{folder}: has no {shard}, which {INDEX} names; copy the missing file, or save it again")
+
+
+def keep_tokenizer(folder: Path, out: Path) -> None:
+    """Copies the tokenizer's files, where the folder has any."""
+    for name in TOKENIZER_FILES:
+        if (folder / name).is_file():
+            out.mkdir(exist_ok=True)
+            shutil.copyfile(folder / name, out / name)
 
 
 def preprocess(folder: Path) -> Preprocess | None:

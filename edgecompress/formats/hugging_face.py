@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     import torch
 
 REFERENCE = "hugging-face:"  # no name of a module
-KEPT = (
-    CONFIG, pretrained_folder.IMAGES, *pretrained_folder.TOKENIZER, "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "merges.txt",
-)  # fmt: skip
 CLASSES = {
     "text-classification": "AutoModelForSequenceClassification",
     "masked-lm": "AutoModelForMaskedLM",
@@ -80,9 +76,8 @@ def rebuilt(folder: Path, task: str) -> torch.nn.Module:
 
 def keep(folder: Path, out: Path) -> None:
     """Copies what a net is rebuilt from, and its tokenizer's files."""
-    for name in KEPT:
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, out / name)
+    shutil.copyfile(folder / CONFIG, out / CONFIG)
+    pretrained_folder.keep_tokenizer(folder, out)
 
 
 @contextmanager

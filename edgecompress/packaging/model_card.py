@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgecompress.core.model import Artifact, TensorSpec, sha256_of
 from edgecompress.core.package_contents import CARD, MODEL
 from edgecompress.core.package_names import names
 from edgecompress.core.plugins import RuntimePlugin
+from edgecompress.core.pretrained_folder import TOKENS
 from edgecompress.core.version import __version__
 from edgecompress.data import tensors
 from edgecompress.packaging import golden
@@ -102,6 +104,7 @@ def build(
         "postprocess": task,
         "labels": _labels(shipped, task, payload),
         "golden": golds,
+        **_tokenizer(shipped.excerpt, payload),
         "compression": _compression(shipped),
         "versions": {name: version for name, version in sorted(report.versions.items()) if version},
         "quality": _quality(variant),
@@ -293,6 +296,19 @@ def _labels(shipped: Shipped, task: cards.Postprocess, payload: Path) -> cards.L
     file = payload / LABELS
     file.write_text(json.dumps(known, indent=0, ensure_ascii=True) + "\n", encoding="utf-8")
     return {"file": LABELS, "count": len(known), "sha256": sha256_of(file)}
+
+
+def _tokenizer(excerpt: Artifact, payload: Path) -> dict[str, list[cards.TokenizerFile]]:
+    """Copies the tokenizer of a source that has one."""
+    if not (excerpt.path / TOKENS).is_dir():
+        return {}
+    shutil.copytree(excerpt.path / TOKENS, payload / TOKENS)
+    files = sorted((payload / TOKENS).iterdir())
+    return {
+        "tokenizer": [
+            {"path": f"{TOKENS}/{file.name}", "bytes": file.stat().st_size, "sha256": sha256_of(file)} for file in files
+        ]
+    }
 
 
 # --------------------------------------------------------------------------- what is known of it

@@ -12,8 +12,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
+from edgecompress.core import pretrained_folder, user_code
 from edgecompress.core import source as sources
-from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import WARNINGS, Artifact, Dim, Request, TensorSpec
@@ -77,6 +77,8 @@ def run(request: Request) -> Artifact:
             writers |= parts
             first = begins.get("test", first)
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
+    if pretrained_folder.is_one(Path(source.model)):
+        pretrained_folder.keep_tokenizer(Path(source.model), request.out / pretrained_folder.TOKENS)
     divided = [[origin or "data", *splits] for origin, splits in groups.items() if splits != (origin,)]
     facts = {**_facts(source, feed, writers), "split_by_seed": bool(divided), "cut": divided}
     inputs = _specs(writers, source.preprocess)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.core.pretrained_folder import TOKENS
 from edgecompress.data import states, tensors
 
 if TYPE_CHECKING:
@@ -19,13 +20,14 @@ EXPECTED = "golden"  # the folder of the outputs, beside the split's
 
 
 def run(request: Request) -> Artifact:
-    """The first options["items"] items of the test split: SPLIT/INPUT.npy and golden/OUTPUT.npy; raw/INPUT.npy."""
+    """The first options["items"] test items: SPLIT/INPUT.npy, golden/OUTPUT.npy, raw/INPUT.npy, tokenizer/."""
     samples, golden = request.inputs["samples"], request.inputs["golden"]
     items = int(request.options["items"])
     tensors.write_split(request.out / SPLIT, _first(samples, samples.inputs, items))
     tensors.write_split(request.out / EXPECTED, _first(golden, golden.outputs, items))
-    if (samples.path / RAW).is_dir():
-        shutil.copytree(samples.path / RAW, request.out / RAW)
+    for folder in (RAW, TOKENS):
+        if (samples.path / folder).is_dir():
+            shutil.copytree(samples.path / folder, request.out / folder)
     facts = {"splits": {SPLIT: min(items, tensors.count(samples, SPLIT))}}
     facts |= {key: samples.facts[key] for key in (states.SEQUENCE,) if key in samples.facts}
     return Artifact(request.out, "excerpt", samples.inputs, golden.outputs, facts).write()

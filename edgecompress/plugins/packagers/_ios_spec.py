@@ -117,7 +117,10 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, object]
             "outputs": [{**item, "index": outputs.index(item["name"])} for item in golden["outputs"]],
             "raw": {**raw, "index": inputs.index(raw["name"]) if raw["name"] in inputs else 0} if raw else None,
         },
-        "golden_files": [_file(contents.payload, item["file"]) for item in golden_items(card)],
+        "golden_files": [
+            *(_file(contents.payload, item["file"]) for item in golden_items(card)),
+            *(_file(contents.payload, file["path"]) for file in card.get("tokenizer", ())),
+        ],
     }
 
 

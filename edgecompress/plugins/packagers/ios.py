@@ -46,7 +46,7 @@ def build(contents: Contents, root: Path) -> None:
 def code(contents: Contents, root: Path, package: Path) -> None:
     """Package.swift, the wrapper, its tests, a benchmark and an example."""
     values = _ios_spec.values(contents, vars(contents.options or Options()))
-    resources = [*(f"Resources/{name}" for name in PAYLOAD), PRIVACY]
+    resources = [*(f"Resources/{name}" for name in PAYLOAD if (contents.payload / name).exists()), PRIVACY]
     camel, engine = _ios_spec.module(contents.names.camel), _ios_spec.ENGINES[contents.card["model"]["format"]].type
     module = f"Sources/{camel}"
     files = {
