@@ -123,12 +123,13 @@ def test_engines_import_each_other_only_as_they_build_on_each_other() -> None:
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_the_top_of_a_file_imports_the_standard_library_only(name: str) -> None:
-    """But for the report and the card, whose classes are msgspec's, and nets of ONNX files: a start imports none."""
+    """But for the report and the card, whose classes are msgspec's, nets, and the Trainer's callback: a start imports none."""
     roots = {n.split(".")[0] for n in imports(MODULES[name], everywhere=False)}
     typed = (f"{PACKAGE.name}.reporting.", f"{PACKAGE.name}.core.model_card")
     own = {"msgspec"} if name.startswith(typed) else set()
     of_torch = (f"{PACKAGE.name}.formats.onnx_import.", f"{PACKAGE.name}.schedules.nets")
     own |= {"numpy", "torch"} if name.startswith(of_torch) else set()
+    own |= {"transformers"} if name == f"{PACKAGE.name}.schedules.hugging_face" else set()
     assert roots <= {PACKAGE.name, "__future__", *own, *sys.stdlib_module_names}
 
 
