@@ -123,7 +123,7 @@ def test_engines_import_each_other_only_as_they_build_on_each_other() -> None:
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_the_top_of_a_file_imports_the_standard_library_only(name: str) -> None:
-    """But for the report and the card, whose classes are msgspec's, nets, and the Trainer's callback: a start imports none."""
+    """But for nets, the report, the card (classes of msgspec's) and the Trainer's callback: a start imports none."""
     roots = {n.split(".")[0] for n in imports(MODULES[name], everywhere=False)}
     typed = (f"{PACKAGE.name}.reporting.", f"{PACKAGE.name}.core.model_card")
     own = {"msgspec"} if name.startswith(typed) else set()
