@@ -143,3 +143,19 @@ def test_it_trains_and_what_was_trained_is_found_again(folder: Path, capsys: pyt
         and "next: edgecompress deploy" in text
         and "target.toml" in text
     )
+
+
+@pytest.mark.parametrize("option, value", [("--distill", "2"), ("--epochs", "0"), ("--lr", "-1"), ("--teacher", "a:b")])
+def test_a_refused_option_is_named_and_nothing_is_written(
+    option: str, value: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["schedule", "run", "s.yaml", "own_nets:build", "--out", "out", option, value]) == 2
+    assert f"{option} {value}" in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
+def test_a_run_that_fails_leaves_the_target_and_the_net_of_the_one_before(folder: Path) -> None:
+    (folder / "out" / "net").mkdir(parents=True)
+    (folder / "out" / "target.toml").write_text("mine", encoding="utf-8")
+    assert main(["schedule", "run", "s.yaml", "own_nets:build", "--data", "own_nets:none", "--out", "out"]) != 0
+    assert (folder / "out" / "target.toml").read_text(encoding="utf-8") == "mine"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgecompress.commands import job_run
-from edgecompress.core import catalog, config, output_place
+from edgecompress.core import atomic_file, catalog, config, output_place, registry
 from edgecompress.core.errors import InputError, StageFailed, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Stage
@@ -69,6 +70,7 @@ def read(
     `shape`: of an item of the net's input, which thinning is tried with; None: as the data set that the file names.
     """
     options, pictures = options or job_run.Options(), pictures or Pictures()
+    _check({name: value for name, value in (("epochs", epochs), ("lr", lr)) if value is not None})
     for option, place in (("--html", pictures.page), ("--png", pictures.picture)):
         if place:
             output_place.check_file(Path(place), option)
@@ -86,6 +88,20 @@ def _file(file: Name) -> Path:
     path = Path(file).resolve()
     catalog.check_file(path, "schedule")
     return path
+
+
+def _check(given: Mapping[str, Json]) -> None:
+    """Raises InputError, which begins with the option, for what the technique refuses."""
+    so_far: dict[str, Json] = {}
+    for name in sorted(given):  # `distill` comes before the `teacher` that needs it
+        so_far[name] = given[name]
+        _built(so_far, f"--{name.replace('_', '-')} {given[name]}")
+
+
+def _built(options: Mapping[str, Json], where: str) -> None:
+    technique = registry.technique(TECHNIQUE)
+    assert technique.options is not None
+    config.build(technique.options, options, where)
 
 
 def _factory(made: Job) -> str:
@@ -179,7 +195,7 @@ def _evenly(rows: Sequence[Mapping[str, Any]], most: int) -> Sequence[Mapping[st
 def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Json]) -> str:
     """The TOML of a target, for a file in the folder `place`: the net under the schedule, then in int8.
 
-    Raises InputError for a schedule without policies.
+    Raises InputError for a schedule without policies, and for options that the technique refuses.
 
     `given`: options of the technique; what else the schedule's header says of epochs and learning rate counts, too.
     """
@@ -187,9 +203,11 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
         raise InputError(
             f"{outline.file}: has no policy, so nothing is trained; see edgecompress.schedules.post_training"
         )
+    _check(given)
+    flags = {k: v for k, v in outline.facts["flags"].items() if k in FROM_HEADER and k not in given}
+    _built(flags, f"{outline.file}: the command line in its header")
     base = catalog.target(target)
     file = _file(outline.file)
-    flags = {key: value for key, value in outline.facts["flags"].items() if key in FROM_HEADER}
     last = max(row["last"] + 1 for row in outline.facts["policies"])
     step = {"use": TECHNIQUE, "file": os.path.relpath(file, place), "epochs": last, **flags, **given}
     raw = config.read_toml(base.path)
@@ -274,15 +292,19 @@ def run(
     outline = read(file, options=options)
     out = Path(options.out or Path("dist") / Path(file).stem).resolve()
     output_place.check_folder(out, "--out")
-    out.mkdir(parents=True, exist_ok=True)
-    (out / TARGET).write_text(converted(outline, target, out, given or {}), encoding="utf-8")
-    made = job(model, str(out / TARGET), only=TRAINED, **Keys(**keys))  # type: ignore[typeddict-item]
+    text = converted(outline, target, out, given or {})
+    with tempfile.TemporaryDirectory() as folder:  # a target is a file, and nothing is in `out` before its net is
+        asked = Path(folder).resolve() / TARGET
+        asked.write_text(converted(outline, target, asked.parent, given or {}), encoding="utf-8")
+        made = job(model, str(asked), only=TRAINED, **Keys(**keys))  # type: ignore[typeddict-item]
     steps = plan.deploy(made)
     name = f"{TRAINED}/{TECHNIQUE}"
     walk = job_run.begin(made, options, f"schedule>{made.source.given}>{out}")
     walk.stages([step for step in steps.stages if step.name in _needed(steps, name)])
     trained = _artifact(walk, name)
     shipping.ship(out / "net", lambda part: shipping.copied(trained, part))
+    with atomic_file.told(out / TARGET, "--out"):
+        atomic_file.write(out / TARGET, text.encode())
     return Trained(out, trained.facts)
 
 
