@@ -349,6 +349,24 @@ def test_a_stage_that_ended_is_one_plain_line_off_a_terminal(outcome: Outcome, s
     assert capsys.readouterr().out.split() == says.split()
 
 
+def test_off_a_terminal_each_epoch_is_a_line_and_else_each_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: Told
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(progress_module, "time", clock)
+    words = ["resuming after epoch 1 of 4, from its checkpoint", "epoch 2 of 4, loss 2", "after epoch 2 of 4, loss 1"]
+    for quiet, expected in ((False, [words[0], words[2], "epoch 3 of 4"]), (True, [])):
+        clock.now = 100.0
+        with Progress(console.open(args()), args(quiet=quiet)) as progress:
+            for what in words:
+                progress(Event("progress", Stage("qat", "x:y"), fraction=0.5, what=what))
+            clock.now = 161.0
+            for _ in range(2):
+                progress(Event("progress", Stage("qat", "x:y"), fraction=0.5, what="epoch 3 of 4"))
+        said = capsys.readouterr().out.splitlines()
+        assert [text.strip().removeprefix("qat: ").partition(" (50%")[0] for text in said] == expected
+
+
 def test_the_time_left_counts_down_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
     monkeypatch.setattr(progress_module, "time", clock)

@@ -205,7 +205,7 @@ def test_killed_in_its_second_generation_it_ends_with_the_same_student(residual:
     assert_equal(distill.apply(again), straight)
     words = [what for _, what in said]
     assert words[:2] == [f"resuming after epoch {done} of 2, from its checkpoint" for done in (2, 1)]
-    assert words[-1].startswith("generation 2 of 2, epoch 2 of 2, loss ")
+    assert words[-1].startswith("generation 2 of 2, after epoch 2 of 2, loss ")
     fractions = [fraction for fraction, _ in said]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
     kept = [keep / log.FOLDER / f"generation-{part}" / log.FILE for part in (1, 2)]

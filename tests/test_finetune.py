@@ -467,8 +467,10 @@ def test_each_epoch_is_told_in_words_and_never_goes_back(residual: Case) -> None
     request = dataclasses.replace(residual.request(), progress=lambda f, what: said.append((f, what)))
     finetune.apply(request)
     ends = [what for _, what in said if "select" in what]
-    assert any(what.startswith("epoch 1 of 2, loss ") and " %, " in what and what.endswith(" left") for what in ends)
-    assert said[-1][0] == 1.0 and said[-1][1].startswith("epoch 2 of 2, loss ")
+    assert any(
+        what.startswith("after epoch 1 of 2, loss ") and " %, " in what and what.endswith(" left") for what in ends
+    )
+    assert said[-1][0] == 1.0 and said[-1][1].startswith("after epoch 2 of 2, loss ")
     assert [f for f, _ in said] == sorted(f for f, _ in said)
 
 

@@ -1,4 +1,7 @@
-"""What a run shows while it goes on: its phases, on a terminal a live line with the time left; verbose, each stage."""
+"""What a run shows while it goes on: its phases, a live line with the time left; verbose, each stage.
+
+Off a terminal, in the place of the live line: a line for each epoch of training, and one a minute.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgecompress.cli.console import cut, duration, line
-from edgecompress.core.model import WARNINGS, Outcome
+from edgecompress.core.model import AFTER_EPOCH, WARNINGS, Outcome
 from edgecompress.core.plain_text import one_line, plural
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
@@ -22,10 +25,11 @@ if TYPE_CHECKING:
 SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
 ROUND = "race/round-"  # what the stages of a race are called
 WARNING = "warning: "
+SILENCE_S = 60.0  # off a terminal, at most, while a stage tells of its progress
 
 
 class Progress:
-    """Listens to a run: on a terminal a live line with the time left; verbose, a line per stage that ended."""
+    """Listens to a run: a live line with the time left, or lines now and then; verbose, a line per stage that ended."""
 
     def __init__(self, screen: Console, args: argparse.Namespace) -> None:
         from rich.progress import BarColumn, TextColumn
@@ -33,6 +37,7 @@ class Progress:
 
         self.screen, self.verbose = screen, 0 if args.quiet else args.verbose
         self.quiet, self.told = args.quiet, set[str]()
+        self.spoke_s = time.monotonic()
         words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
         hidden = not screen.is_terminal or args.quiet
         # Drawn once a second: what is measured in the meantime shares this machine with us.
@@ -56,9 +61,15 @@ class Progress:
         what = self.doing(event)
         left = Countdown(event)
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
-        if self.verbose > 1 and event.kind == "progress" and not self.screen.is_terminal:
-            line(self.screen, f"       {what} ({event.fraction:.0%}, {left})")
+        if event.kind == "progress" and not self.screen.is_terminal and self._due(event.what):
+            self.spoke_s = time.monotonic()
+            line(self.screen, f"       {event.stage.name}: {event.what} ({event.fraction:.0%}, {left})")
         return None
+
+    def _due(self, what: str) -> bool:
+        """Whether this progress gets a line that stays."""
+        often = AFTER_EPOCH in what or time.monotonic() - self.spoke_s >= SILENCE_S
+        return self.verbose > 1 or (often and not self.quiet)
 
     def doing(self, event: Event) -> str:
         """What is done now, for the live line."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.core.model import Request
+from edgecompress.core.model import AFTER_EPOCH, Request
 from edgecompress.formats import torch_module
 from edgecompress.techniques._training import checkpoint, log
 from edgecompress.techniques._training.data import Batch, Items, augmented, images, shuffled, spread
@@ -187,7 +187,7 @@ class Training:
         self.history[:] = card.get("history", [])
         done = len(self.history)
         if done:
-            self._say(f"resuming after epoch {done} of {self.options.epochs}, from its checkpoint")
+            self._say(f"resuming {AFTER_EPOCH} {done} of {self.options.epochs}, from its checkpoint")
         self._set_off(done)
         return done
 
@@ -208,7 +208,7 @@ class Training:
         self.history.append({"epoch": epoch, "lr": rate, "loss": loss, "select": self.score(net)})
         self.scored(net)
         self._keep(checkpoint.State(net, optimizer, others))
-        self._progress(self._at(epoch), self._words(epoch, loss))
+        self._progress(self._at(epoch), self._words(f"{AFTER_EPOCH} {epoch}", loss))
 
     def scored(self, net: torch.nn.Module) -> None:
         """What a technique does with an epoch's record, the last of `history`, before the checkpoint."""
@@ -265,7 +265,7 @@ class Training:
             return
         loss = None if self.last is None else float(self.last)
         self._check(loss, epoch + 1)
-        self._progress(self._at(epoch, steps), self._words(epoch + 1, loss))
+        self._progress(self._at(epoch, steps), self._words(f"epoch {epoch + 1}", loss))
 
     def _progress(self, done: int, words: str) -> None:
         self.progress(done / self.pace.total, words + self.pace.left(done))
@@ -277,9 +277,9 @@ class Training:
                 f"lower lr (it was {self.options.rate:g}), or set amp = 'off'"
             )
 
-    def _words(self, epoch: int, loss: float | None) -> str:
+    def _words(self, where: str, loss: float | None) -> str:
         words = f"generation {self.part + 1} of {self.parts}, " if self.parts > 1 else ""
-        words += f"epoch {epoch} of {self.options.epochs}"
+        words += f"{where} of {self.options.epochs}"
         words += "" if loss is None else f", loss {loss:.3f}"
         select = self.history[-1]["select"] if self.history else None
         if select is None or self.metric is None:
