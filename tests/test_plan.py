@@ -9,11 +9,12 @@ import pytest
 
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound
-from edgecompress.core.model import Goal, Stage
+from edgecompress.core.model import Goal, Stage, seconds
 from edgecompress.pipeline import conversion, plan
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.searches.race import START_S
 from edgecompress.pipeline.searches.strength import Fit
+from edgecompress.pipeline.variant_stages import EPOCH_S
 
 
 @pytest.fixture
@@ -251,6 +252,19 @@ def test_training_has_data_of_its_own_and_days_of_time(tmp_path: Path) -> None:
     inputs = {"model": "pruned/prune_channels", "samples": "data", "dense": "source", "training": "training"}
     assert stages["pruned/finetune"].inputs == inputs
     assert stages["pruned/finetune"].timeout_s > 86400 and stages["pruned/finetune"].user_code
+
+
+def test_equal_steps_of_two_variants_are_estimated_once_and_training_by_its_epochs(tmp_path: Path) -> None:
+    def estimated(*variants: str, epochs: int = 10) -> float:
+        target, train = tmp_path / "t.toml", f'{{ use = "finetune", epochs = {epochs} }}'
+        tables = (f'[[variant]]\nname = "{name}"\ncompress = [{train}]\n' for name in variants)
+        target.write_text('description = "t"\nruntime = "onnx"\n' + "".join(tables), encoding="utf-8")
+        stages = plan.deploy(demo(str(target))).stages
+        return sum(map(seconds, plan._once(stages)))
+
+    one = estimated("a")
+    assert estimated("a", "b") - one < EPOCH_S  # each has a verdict of its own
+    assert estimated("a", epochs=20) - one == pytest.approx(10 * EPOCH_S)
 
 
 def test_the_channel_block_is_the_devices_or_measured(tmp_path: Path) -> None:

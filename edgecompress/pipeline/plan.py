@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -60,7 +60,7 @@ class Plan:
 
     def estimate_s(self) -> float:
         """Seconds the stages and the search may take when nothing is stored."""
-        return sum(map(seconds, self.stages)) + self.race.estimate_s()
+        return sum(map(seconds, _once(self.stages))) + self.race.estimate_s()
 
     def large_needs(self) -> tuple[int, int] | None:
         """Bytes of memory and of disk that a model of a gigabyte and more may take; None of smaller ones.
@@ -71,6 +71,19 @@ class Plan:
         reads = next((s for s in self.stages if isinstance(s, Stage) and s.name == "source"), None)
         size = confinement.input_bytes(reads, {}) if reads else 0
         return (3 * size, (2 + len(self.candidates)) * size) if size >= LARGE else None
+
+
+def _once(stages: Iterable[Stage | Substitute]) -> Iterator[Stage | Substitute]:
+    """Without the stages that do what one before them does, and find its result."""
+    first, alike = dict[str, str](), dict[str, str]()
+    for step in stages:
+        work = step.name
+        if isinstance(step, Stage):
+            inputs = {role: alike[name] for role, name in step.inputs.items()}
+            work = repr(dataclasses.replace(step, name="", inputs=inputs, variants=()))
+        alike[step.name] = first.setdefault(work, step.name)
+        if alike[step.name] == step.name:
+            yield step
 
 
 def deploy_all(

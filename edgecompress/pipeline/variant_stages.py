@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from edgecompress.core import catalog, config, registry
 from edgecompress.core.errors import ConfigError
+from edgecompress.core.json import Json
 from edgecompress.core.model import Goal, Stage, Substitute
-from edgecompress.core.plugins import TechniquePlugin
+from edgecompress.core.plugins import Step, TechniquePlugin
 from edgecompress.core.settings import Variant, is_factory
 from edgecompress.pipeline import channel_block, conversion
 from edgecompress.pipeline.conversion import IMPORT, TRACE, Call
@@ -17,7 +18,7 @@ from edgecompress.pipeline.searches.strength import GOALS, Fit
 
 TRIALS = "quick"  # the profile that strengths are tried with, whatever the race is run with: they are not tried twice
 ESTIMATE_S = {"run": 4.0, "export": 6.0, "apply": 5.0}
-TRAIN_S = 900.0  # nobody knows before it runs; the second time it is told from the first
+TRAIN_S, EPOCH_S = 900.0, 45.0  # nobody knows before it runs; the second time it is told from the first
 STEP_TIMEOUT_S, TRAIN_TIMEOUT_S = 3600.0, 14 * 86400.0
 SOURCE = "source"  # the stage that has the model as it was given
 ROLES = {
@@ -76,9 +77,15 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
         {"dynamic": job.source.value.dynamic} if traces else options,
         user_code=code and (traces or "module" in called.reads),
         user_files=tuple(str(options[option]) for option in files if options.get(option)),
-        estimate_s=TRAIN_S if called.trains else ESTIMATE_S[reference.split(":")[1]],
+        estimate_s=_trained_s(called, options) if called.trains else ESTIMATE_S[reference.split(":")[1]],
         timeout_s=TRAIN_TIMEOUT_S if called.trains else STEP_TIMEOUT_S,
     )
+
+
+def _trained_s(called: Step, options: Mapping[str, Json]) -> float:
+    """Seconds of training, by its epochs where it has some."""
+    epochs = options.get("epochs", getattr(called.options, "epochs", None))
+    return EPOCH_S * epochs if isinstance(epochs, int) else TRAIN_S
 
 
 def _maker(job: Job, role: str) -> str:
