@@ -181,6 +181,14 @@ def test_only_the_rungs_that_are_named_are_climbed() -> None:
     assert bench.tried(guard) == ["plain", "equalize"]
 
 
+def test_weights_in_groups_are_not_prepared_as_for_static_int8() -> None:
+    guard = ladder(**{"variant.int8.compress": [{"use": "int4"}]})
+    bench = Bench({"plain": 20, "awq": 9, "gptq": 5, "equalize": 0, "keep-only-1": 4, "keep-only-2": 8, "keep-1": 1})
+    assert bench.play(guard).stage == "int8/guard/keep-1/onnx_int4"
+    assert "equalize" not in bench.tried(guard)
+    assert any(stage.options.get("int8") for stage in bench.stages)
+
+
 def test_an_unknown_rung_is_named_before_anything_runs() -> None:
     with pytest.raises(ConfigError, match=r"guard: rungs: no rung 'equalise', did you mean 'equalize'\?"):
         ladder(**{"guard.rungs": ["equalise"]})

@@ -104,6 +104,8 @@ class TechniquePlugin(Step):
     rung: int | None = None
     """Its place on the guard's ladder, on nets; where it finds nothing to do its artifact is "lost", with the
     reason."""
+    prepared: bool = True
+    """The guard may prepare the net for it, by techniques that have a RUNG: their grids are those of static int8."""
     on_grid: bool = False
     """It leaves weights that training would have to leave again."""
     unrounded: Mapping[str, Json] = field(default_factory=dict)

@@ -25,6 +25,7 @@ READS: tuple[str, ...] = ("program",)
 WRITES = "program"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)  # one item: what the program is exported with
+PREPARED = False
 
 BITS = 4
 

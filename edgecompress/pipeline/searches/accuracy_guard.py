@@ -172,7 +172,7 @@ class AccuracyGuard:
         """The rungs in order, each with its place and its word."""
         names = self.job.target.value.guard.rungs
         rungs = list(zip(OWN.values(), OWN, strict=True))
-        if self.kind == "module":
+        if self.kind == "module" and self._last(Recipe())[0].prepared:
             rungs += [(each.rung, each.name) for each in registry.techniques() if each.rung is not None]
         return sorted(rung for rung in rungs if not names or rung[1] in names)
 

@@ -20,6 +20,7 @@ READS: tuple[str, ...] = ("mlpackage",)
 WRITES = "mlpackage"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ()
+PREPARED = False
 
 
 @dataclass(frozen=True)

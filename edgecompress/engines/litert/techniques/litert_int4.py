@@ -24,6 +24,7 @@ READS: tuple[str, ...] = ("tflite",)
 WRITES = "tflite"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)
+PREPARED = False
 
 BITS = 4
 PRODUCT = "FULLY_CONNECTED"

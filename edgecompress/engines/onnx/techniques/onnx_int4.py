@@ -16,6 +16,7 @@ READS: tuple[str, ...] = ("onnx",)
 WRITES = "onnx"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)
+PREPARED = False
 
 BITS = 4
 

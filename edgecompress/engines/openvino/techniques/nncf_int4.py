@@ -17,6 +17,7 @@ READS: tuple[str, ...] = ("openvino",)
 WRITES = "openvino"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)
+PREPARED = False
 
 BITS = 4
 METHODS = ("scale_estimation", "awq", "gptq")

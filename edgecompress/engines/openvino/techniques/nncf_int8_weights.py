@@ -12,6 +12,7 @@ READS: tuple[str, ...] = ("openvino",)
 WRITES = "openvino"
 PROVIDES = "int8-weights"
 NEEDS: tuple[str, ...] = ()
+PREPARED = False
 
 BITS = 8
 Options = _weights_only.Options
