@@ -124,6 +124,8 @@ def test_a_target_for_it_can_be_planned(folder: Path, capsys: pytest.CaptureFixt
     first, second, reference = tomllib.loads(text)["variant"]
     step = {"use": "schedule", "file": "s.yaml", "epochs": 2, "lr": 0.01, "batch_size": 64, "momentum": 0.5}
     assert first["compress"] == [step] and second["compress"] == [step, {"use": "int8"}] and reference["reference"]
+    limits = tomllib.loads(text)["limits"]
+    assert "items_lost" in limits and "cosine" not in limits  # trained on labels: the metric judges it
     (folder / "t.toml").write_text(text, encoding="utf-8")
     assert main(["plan", "--target", "t.toml", "--quiet"]) == 0
 
@@ -159,3 +161,35 @@ def test_a_run_that_fails_leaves_the_target_and_the_net_of_the_one_before(folder
     (folder / "out" / "target.toml").write_text("mine", encoding="utf-8")
     assert main(["schedule", "run", "s.yaml", "own_nets:build", "--data", "own_nets:none", "--out", "out"]) != 0
     assert (folder / "out" / "target.toml").read_text(encoding="utf-8") == "mine"
+
+
+QUANTIZED = """
+quantizers:
+  coarse: {class: DorefaQuantizer, bits_activations: 8, bits_weights: 4}
+pruners:
+  level: {class: SparsityLevelParameterPruner, levels: {0.weight: 0.5}}
+policies:
+  - {quantizer: {instance_name: coarse}, starting_epoch: 0, ending_epoch: 6, frequency: 1}
+  - {pruner: {instance_name: level}, epochs: [2, 4]}
+"""
+
+
+def test_epochs_of_a_list_are_told_one_by_one_and_quantizers_act(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "s.yaml").write_text(QUANTIZED, encoding="utf-8")
+    assert re.search(r"(?m)^ +2, 4 +level", said(capsys, "check", "s.yaml")[1])
+    acts = {row["epoch"]: row["acts"] for row in json.loads(said(capsys, "show", "s.yaml", "--json")[1])["epochs"]}
+    assert acts[1] == ["coarse"] and acts[2] == ["coarse", "level"]
+
+
+def test_a_file_that_is_not_there_is_to_be_a_yaml_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", "check", "none.yaml"]) == 2
+    assert "no such schedule; give a YAML file" in capsys.readouterr().err
+
+
+def test_the_known_classes_of_an_error_are_whole_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "s.yaml").write_text("pruners: {p: {class: Xyz}}", encoding="utf-8")
+    assert main(["schedule", "check", "s.yaml"]) == 2
+    names = capsys.readouterr().err.strip().partition("known: ")[2].partition(", …")[0].split(", ")
+    assert names and all(name.endswith(("Pruner", "_AGP")) for name in names), names

@@ -63,7 +63,8 @@ class Progress:
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
         if event.kind == "progress" and not self.screen.is_terminal and self._due(event.what):
             self.spoke_s = time.monotonic()
-            line(self.screen, f"       {event.stage.name}: {event.what} ({event.fraction:.0%}, {left})")
+            rest = "" if AFTER_EPOCH in event.what else f" ({event.fraction:.0%}, {left})"  # training tells of its own
+            line(self.screen, f"       {event.stage.name}: {event.what}{rest}")
         return None
 
     def _due(self, what: str) -> bool:

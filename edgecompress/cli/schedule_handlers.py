@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
 def _next(args: argparse.Namespace, target: Path) -> str:
     import shlex
 
-    data = ["--data", args.data] if args.data else []
-    return f"next: {shlex.join(['edgecompress', 'deploy', args.model, *data, '--target', str(target)])}"
+    given = [word for name in ("data", "metric") if (value := getattr(args, name)) for word in (f"--{name}", value)]
+    return f"next: {shlex.join(['edgecompress', 'deploy', args.model, *given, '--target', str(target)])}"
 
 
 def convert(args: argparse.Namespace) -> int:

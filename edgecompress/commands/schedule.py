@@ -28,6 +28,7 @@ FEW = 3  # names that are told of a policy
 ROWS = 16  # epochs that a table shows
 TRAINED, QUANTIZED = "scheduled", "scheduled-int8"  # the variants of a target for a schedule
 TARGET = "target.toml"
+LIKENESS = ("cosine", "sqnr_db")  # limits on answers like the source's, which a net trained on labels need not give
 FROM_HEADER = ("epochs", "lr", "batch_size", "momentum", "weight_decay")
 
 
@@ -86,7 +87,7 @@ def read(
 def _file(file: Name) -> Path:
     """The file's absolute path; raises InputError where there is none."""
     path = Path(file).resolve()
-    catalog.check_file(path, "schedule")
+    catalog.check_file(path, "schedule", "a YAML file")
     return path
 
 
@@ -150,10 +151,16 @@ def checked(outline: Outline, brief: bool = False, width: int = 80) -> str:
 
 
 def _policy(row: Mapping[str, Any]) -> tuple[str, ...]:
-    first, last, every = row["first"], row["last"], row["every"]
-    when = f"{first}" if first == last else f"{first}–{last}" + (f" /{every}" if every > 1 else "")
     more = f" and {len(row['on']) - FEW} more" if len(row["on"]) > FEW else ""
-    return when, row["name"], row["does"], ", ".join(row["on"][:FEW]) + more or row["cls"]
+    return _when(row), row["name"], row["does"], ", ".join(row["on"][:FEW]) + more or row["cls"]
+
+
+def _when(row: Mapping[str, Any]) -> str:
+    """The epochs: 0–9, each fourth as 0–8 /4, those of a list as 2, 4, 9 .. 30."""
+    first, last, every, listed = row["first"], row["last"], row["every"], row["listed"]
+    if listed:
+        return ", ".join(map(str, listed[:FEW])) + (f" .. {last}" if len(listed) > FEW else "")
+    return f"{first}" if first == last else f"{first}–{last}" + (f" /{every}" if every > 1 else "")
 
 
 def shown(outline: Outline, brief: bool = False) -> str:
@@ -220,7 +227,8 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
     ]
     lines = [f"# {file.name}, by `edgecompress schedule convert`. `edgecompress deploy MODEL --target FILE` goes on."]
     lines += [f"{key} = {_toml(value)}" for key, value in {"description": f"{file.stem}: {target}", **top}.items()]
-    lines += ["", "[limits]", *(f"{key} = {_toml(value)}" for key, value in _table(raw.get("limits")).items())]
+    limits = {key: value for key, value in _table(raw.get("limits")).items() if key not in LIKENESS}
+    lines += ["", "[limits]", *(f"{key} = {_toml(value)}" for key, value in limits.items())]
     for variant in variants:
         lines += ["", "[[variant]]", *(f"{key} = {_toml(value)}" for key, value in variant.items())]
     return "\n".join([*lines, ""])

@@ -295,7 +295,7 @@ def _flat(prefix: str, value: object) -> dict[str, object]:
     return {key: leaf for k, v in items for key, leaf in _flat(k, v).items()}
 
 
-def check_file(path: Path, what: str) -> None:
+def check_file(path: Path, what: str, give: str = "a file, a folder, or a factory as pkg.mod:fn") -> None:
     """Raises InputError when a file that the user named is not there, or is a pipe, a device or a socket."""
     if not str(path).isprintable():
         raise InputError(f"{str(path)!r}: its name is not plain text; rename it")
@@ -303,6 +303,6 @@ def check_file(path: Path, what: str) -> None:
         found = os.stat(path)
     except OSError as error:
         why = error.strerror if error.errno not in (errno.ENOENT, errno.ENOTDIR) else f"no such {what}"
-        raise blamed(error)(f"{path}: {why}; give a file, a folder, or a factory as pkg.mod:fn") from error
+        raise blamed(error)(f"{path}: {why}; give {give}") from error
     if not stat.S_ISDIR(found.st_mode):
         plain_file.check(path)

@@ -29,7 +29,10 @@ WHOLE = ("epochs", "batch_size")
 
 
 class PolicyRow(TypedDict):
-    """A policy in words; it acts at epochs `first` to `last`, `every` so many. `on`: the names in the file."""
+    """A policy in words; it acts at epochs `first` to `last`, `every` so many, or at those `listed`.
+
+    `on`: the names in the file.
+    """
 
     where: str
     kind: str
@@ -40,10 +43,11 @@ class PolicyRow(TypedDict):
     first: int
     last: int
     every: int
+    listed: list[int]
 
 
 class EpochRow(TypedDict):
-    """An epoch: the learning rate, the pruners that act, the share of zeros that each instance has reached by then.
+    """An epoch: the learning rate, what acts beside it, the share of zeros that each instance has reached by then.
 
     Only shares that are planned: not those that depend on the weights. `sparsity`: of all weights of two or four axes
     of the net, where there is one.
@@ -87,9 +91,16 @@ def policies(schedule: Schedule) -> list[PolicyRow]:
             "first": policy.epochs[0],
             "last": policy.epochs[-1],
             "every": policy.frequency,
+            "listed": _listed(policy),
         }
         for policy in schedule.policies
     ]
+
+
+def _listed(policy: Policy) -> list[int]:
+    """The epochs of a list that leaves some out."""
+    whole = range(policy.starting, policy.ending, policy.frequency)
+    return [] if list(policy.epochs) == list(whole) else list(policy.epochs)
 
 
 def course(schedule: Schedule, epochs: int, lr: float, net: nn.Module | None = None) -> list[EpochRow]:
@@ -102,7 +113,7 @@ def course(schedule: Schedule, epochs: int, lr: float, net: nn.Module | None = N
         for policy in acting:
             share = _share(policy, epoch)
             reached |= {} if share is None else {policy.instance.name: share}
-        acts = [policy.instance.name for policy in acting if policy.kind == "pruner"]
+        acts = [policy.instance.name for policy in acting if policy.kind != "lr_scheduler"]
         sparsity = _of_net(schedule, reached, sizes) if sizes else None
         rows.append({"epoch": epoch, "lr": rate, "acts": acts, "shares": dict(reached), "sparsity": sparsity})
     return rows

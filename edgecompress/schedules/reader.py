@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -265,7 +266,7 @@ def _list(document: Document, item: Item, what: str) -> list[Item]:
 
 def _hint(value: object, known: typing.Collection[str]) -> str:
     """`, did you mean 'x'?`, or what is known, as far as it fits a line."""
-    return did_you_mean(str(value)[: config.SHOWN], known)[: documents.LONGEST]
+    return textwrap.shorten(did_you_mean(str(value)[: config.SHOWN], known), documents.LONGEST, placeholder=" …")
 
 
 def _shown(value: object) -> str:
