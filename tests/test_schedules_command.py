@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from edgecompress.cli.main import main
 from edgecompress.commands import schedule as command
+from edgecompress.core.errors import InputError
 from edgecompress.formats import torch_module
 from edgecompress.schedules import outline, reader
 
@@ -147,13 +148,16 @@ def test_it_trains_and_what_was_trained_is_found_again(folder: Path, capsys: pyt
     )
 
 
-@pytest.mark.parametrize("option, value", [("--distill", "2"), ("--epochs", "0"), ("--lr", "-1"), ("--teacher", "a:b")])
-def test_a_refused_option_is_named_and_nothing_is_written(
-    option: str, value: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["schedule", "run", "s.yaml", "own_nets:build", "--out", "out", option, value]) == 2
-    assert f"{option} {value}" in capsys.readouterr().err
-    assert not (folder / "out").exists()
+@pytest.mark.parametrize("option, value", [("epochs", 0), ("lr", -1.0), ("weight_decay", -1.0), ("teacher", "a:b")])
+def test_an_option_that_the_technique_refuses_is_named(option: str, value: float | str) -> None:
+    facts = {"policies": [{"last": 3}], "flags": {}}
+    with pytest.raises(InputError, match=f"^--{option.replace('_', '-')} {value}: "):
+        command.converted(command.Outline("s.yaml", facts), "x86", Path.cwd(), {option: value})
+
+
+def test_a_refused_option_leaves_nothing_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", "run", "s.yaml", "own_nets:build", "--out", "out", "--distill", "2"]) == 2
+    assert "--distill 2" in capsys.readouterr().err and not (folder / "out").exists()
 
 
 def test_a_run_that_fails_leaves_the_target_and_the_net_of_the_one_before(folder: Path) -> None:
