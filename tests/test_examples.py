@@ -55,7 +55,7 @@ def right(name: str, items: list[tuple[np.ndarray, int]]) -> np.ndarray:
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("name", (*NAMES, "shapes"))
+@pytest.mark.parametrize("name", (*NAMES, "shapes", "distiller"))
 def test_each_source_is_a_valid_source(name: str) -> None:
     assert source(name).model == "net:build"
     assert source(name).data == "net:data"
@@ -79,6 +79,12 @@ def test_shapes_is_right_on_394_of_its_400_test_pictures_which_its_script_draws(
 @slow
 def test_resnet20_is_right_on_455_of_500_test_images() -> None:
     assert right("resnet20", list(net("resnet20").data("test"))).sum() == 455
+
+
+@shared
+@slow
+def test_the_dense_net_of_distiller_is_right_on_458_of_500_test_images() -> None:
+    assert right("distiller", list(net("distiller").data("test"))).sum() == 458
 
 
 @shared
