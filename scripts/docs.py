@@ -206,9 +206,11 @@ def default(field: dataclasses.Field[Any]) -> str:
 
 
 def comments(cls: type) -> dict[str, str]:
-    """What the source says beside each field."""
-    found = re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(cls), re.MULTILINE)
-    return dict(found)
+    """What the source says beside each field, that of the classes below it too."""
+    said: dict[str, str] = {}
+    for each in reversed([c for c in cls.__mro__ if dataclasses.is_dataclass(c)]):
+        said |= dict(re.findall(r"^    (\w+): .*?  # (?!type: ignore)(.+)$", inspect.getsource(each), re.MULTILINE))
+    return said
 
 
 def error_page() -> str:

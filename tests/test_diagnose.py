@@ -305,6 +305,7 @@ def test_a_file_that_nothing_reads_is_the_users_fault(tmp_path: Path, monkeypatc
         (["equalize", "int8"], "ptq_int8", "--set 'variant.v.int8.skip=[\"mat[[]0]\"]'"),
         (["int8"], "litert_int8", "--set 'variant.v.skip=[\"^mat\\\\[0\\\\]$\"]'"),
         (["int8"], "pt2e_int8", "--set 'variant.v.skip=[\"mm\"]'"),
+        (["int4"], "onnx_int4", "--set 'variant.v.int8=[\"mat[[]0]\"]'"),
     ],
 )
 def test_the_remedy_is_written_as_the_command_line_takes_it(compress: list[str], technique: str, says: str) -> None:

@@ -18,7 +18,7 @@ from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.core.settings import Source
-from edgecompress.data import tensors
+from edgecompress.data import tensors, texts
 from edgecompress.formats import torch_module
 from edgecompress.packaging import model_card
 from edgecompress.stages import data, pretrained, shipped_items
@@ -300,3 +300,11 @@ def test_text_without_a_folder_is_refused(tmp_path: Path) -> None:
     source = dataclasses.asdict(Source("nets:build", str(lines(tmp_path / "a.tsv"))))
     with pytest.raises(InputError, match="text needs a tokenizer"):
         data.run(Request({}, tmp_path, {"source": source}, Context()))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.jsonl"])
+def test_texts_that_are_not_utf_8_are_refused(tmp_path: Path, name: str) -> None:
+    rows = "text\tlabel\nun café\t0\n" if name.endswith("tsv") else '{"text": "un café", "label": 0}\n'
+    (tmp_path / name).write_bytes(rows.encode("cp1252"))
+    with pytest.raises(InputError, match=rf"{name}: its text is not UTF-8; save it as UTF-8"):
+        texts.count(tmp_path / name)

@@ -172,6 +172,12 @@ def test_openvino_has_four_bits(ir: Artifact, tmp_path: Path, options: dict[str,
     assert (weights["fp32"] < IDS * WIDTH * 4) == table
 
 
+def test_openvino_takes_a_smaller_group_where_rows_are_no_multiple(ir: Artifact, tmp_path: Path) -> None:
+    small = applied(nncf_int4, ir, tmp_path, group=128)  # rows of 64 and 160
+    assert small.facts["quantized"] == ["first_1", "second/WithoutBiases"] and not small.facts["int8"]
+    assert (facts.of(small)["weights"] or {})["int4"] >= (WIDTH * MIDDLE + MIDDLE * CLASSES) / 2
+
+
 def test_openvino_mixes_four_and_eight_bits_and_float(ir: Artifact, tmp_path: Path) -> None:
     mixed = applied(nncf_int4, ir, tmp_path, int8=("^sec",), skip=("^emb",))
     assert mixed.facts["int8"] == ["second/WithoutBiases"]
@@ -326,3 +332,11 @@ def test_a_large_file_whose_weights_are_cut_off_or_not_a_number_is_refused(large
 def test_what_the_guard_tries_next_is_an_option_of_the_technique(technique: Any, options: dict[str, Any]) -> None:
     for _, more in technique.rungs(options):
         assert technique.Options(**{**options, **more}) != technique.Options(**options)
+
+
+def test_what_exports_for_a_technique_on_the_runtimes_own_file_has_the_variants_options() -> None:
+    """Core ML's int4 needs a package for iOS 18: the export comes before the technique."""
+    small = Variant("small", "coreml", ({"use": "int4"},), export={"minimum_os": "iOS18"})
+    calls = conversion.steps(Target("a", "coreml", (small,)), small, "module", "a target")
+    assert [options for call, options in calls if call == "runtimes.coreml:export"] == [{"minimum_os": "iOS18"}]
+    assert calls[-1][0] == "techniques.coreml_int4:apply"

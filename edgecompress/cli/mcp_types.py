@@ -17,8 +17,8 @@ class ModelRequest:
 
     model: Annotated[
         str | None,
-        "a factory pkg.mod:fn, a .pt2, .onnx, .tflite or .keras file, a SavedModel, or a source TOML; without it the "
-        "embedded demo",
+        "a factory pkg.mod:fn, a .pt2, .onnx, .tflite or .keras file, a SavedModel, a Hugging Face folder, or a source "
+        "TOML; without it the embedded demo",
     ] = None
     data: Annotated[str | None, "samples: pkg.mod:fn, an .npz, a folder of .npy files or images, or `random`"] = None
     metric: Annotated[str | None, "accuracy metric: top1, perplexity, map, miou, ..., none, or pkg.mod:fn"] = None

@@ -122,6 +122,9 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result
             shipping.check(out, walk.store.root)
     walk.ahead_s = later_s + (0.0 if options.until else walk.expected_s(steps.race))
     if walk.stages(steps.stages, options.until):
+        last = walk.outcomes[options.until]
+        if last.artifact is None:
+            raise last.error or StageFailed(f"{options.until}: {last.reason}")
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
     walk.ahead_s = later_s
     choice = walk.search(steps.race)

@@ -140,8 +140,10 @@ def _keep(variant: Variant, quantizer: Stage, facts: Mapping[str, Any]) -> str:
     if not kept or not rows or facts["advice"] not in KEPT:
         return ""
     step = f"{variant.compress[-1]['use']}." if len(variant.compress) > 1 else ""
-    names = json.dumps(kept(quantizer.options, rows)["skip"], ensure_ascii=False)
-    return f"--set {shlex.quote(f'variant.{variant.name}.{step}skip={names}')}"
+    after = kept(quantizer.options, rows)
+    option = next(name for name, value in after.items() if value != quantizer.options.get(name))
+    names = json.dumps(after[option], ensure_ascii=False)
+    return f"--set {shlex.quote(f'variant.{variant.name}.{step}{option}={names}')}"
 
 
 # --------------------------------------------------------------------------- a variant of a target

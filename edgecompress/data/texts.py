@@ -24,6 +24,7 @@ Row: TypeAlias = "Mapping[str, Any]"
 SUFFIXES = (".jsonl", ".tsv", ".csv", ".txt")
 TEXT, PAIR, LABEL = ("text", "sentence", "sentence1"), ("text_pair", "sentence2"), ("label", "labels")
 LARGEST = 4 << 30  # bytes of a file
+NOT_UTF8 = "its text is not UTF-8; save it as UTF-8"
 LENGTH = 128  # tokens of an item, where nobody says how many
 UNJUDGED = -100  # the label of a position that counts for nothing
 
@@ -92,7 +93,10 @@ class Texts:
 
         if self.task not in ("causal-lm", "masked-lm"):
             raise InputError(f"{file}: plain text is for language models; give a .tsv, .csv or .jsonl with its texts")
-        text = plain_file.read(file, LARGEST).decode("utf-8", errors="replace")
+        try:
+            text = plain_file.read(file, LARGEST).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file}: {NOT_UTF8}") from error
         ids = np.asarray(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int64)
         if len(ids) <= self.length:
             raise InputError(f"{file}: has {len(ids)} tokens; it needs more than the length of {self.length}")
@@ -147,7 +151,14 @@ def count(file: Path) -> int:
 
 def _rows(file: Path) -> Iterator[tuple[int, Row]]:
     """(line, what it holds by column). Raises InputError for a line that cannot be read."""
-    with plain_file.opened(file, LARGEST) as stream, io.TextIOWrapper(stream, "utf-8-sig", errors="replace") as lines:
+    try:
+        yield from _decoded(file)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: {NOT_UTF8}") from error
+
+
+def _decoded(file: Path) -> Iterator[tuple[int, Row]]:
+    with plain_file.opened(file, LARGEST) as stream, io.TextIOWrapper(stream, "utf-8-sig") as lines:
         if file.suffix == ".jsonl":
             for number, line in enumerate(lines, 1):
                 if line.strip():

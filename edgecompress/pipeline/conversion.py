@@ -58,7 +58,7 @@ def steps(target: Target, variant: Variant, kind: str, where: str) -> list[Call]
             module = registry.load("techniques", technique)
             calls += [*_travel(kind, module.READS, place), (f"techniques.{technique}:apply", options)]
             kind = module.WRITES
-    return calls + _export(_travel(kind, (runtime.FORMAT,), place), variant, runtime, place)
+    return _export([*calls, *_travel(kind, (runtime.FORMAT,), place)], variant, runtime, place)
 
 
 def _expanded(technique: str, options: dict[str, Json], where: str) -> list[tuple[str, dict[str, Json]]]:
@@ -121,13 +121,15 @@ def _remedy(goals: Sequence[str]) -> str:
 
 
 def _export(calls: list[Call], variant: Variant, runtime: ModuleType, where: str) -> list[Call]:
-    """The last calls, the very last one with the variant's export options."""
+    """The calls, the last that exports with the variant's options: techniques on the runtime's own file come after."""
     if not variant.export:
         return calls
-    if not calls:
+    exports_at = [number for number, (call, _) in enumerate(calls) if call.endswith(":export")]
+    if not exports_at:
         raise ConfigError(f"{where}: export: this variant exports nothing; remove the key")
     config.build(runtime.Options, variant.export, f"{where}: export")
-    return [*calls[:-1], (calls[-1][0], dict(variant.export))]
+    at = exports_at[-1]
+    return [*calls[:at], (calls[at][0], dict(variant.export)), *calls[at + 1 :]]
 
 
 def _technique(table: Mapping[str, Json], start: str, goal: str, where: str) -> tuple[str, dict[str, Json]]:

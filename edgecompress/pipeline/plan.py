@@ -224,7 +224,7 @@ def _check(job: Job) -> None:
         rest = "" if source.torch else " (or --data random)"
         raise InputError(
             f"{source.model}: no data to calibrate and verify with; give --data pkg.mod:fn, an .npz, a folder "
-            f"of .npy files or of images{rest}"
+            f"of .npy files or of images, for a Hugging Face folder texts (.tsv, .jsonl){rest}"
         )
     if source.random and source.torch:
         raise InputError(

@@ -31,7 +31,7 @@ class Options:
 class FourBits(Options):
     """What 4 bits need besides."""
 
-    method: Method = "nearest"
+    method: Method = "nearest"  # gptq and awq fit the weights to calibration items
     samples: int | None = 64  # calibration items at most, for gptq and awq; None is all
     int8: tuple[str, ...] = ()  # operators with 8 bits, as patterns of their names
 

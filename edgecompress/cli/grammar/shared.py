@@ -21,8 +21,8 @@ MODEL = argument(
     "model",
     nargs="?",
     metavar="MODEL",
-    help="a factory pkg.mod:fn, a .pt2, .onnx, .tflite or .keras file, a SavedModel, or a source TOML "
-    "(default: the embedded demo)",
+    help="a factory pkg.mod:fn, a .pt2, .onnx, .tflite or .keras file, a SavedModel, a Hugging Face folder, or a "
+    "source TOML (default: the embedded demo)",
 )
 SHIPPED = argument("artifact", type=Path, metavar="FOLDER", help="the folder that deploy wrote")
 STORE = argument(
@@ -57,7 +57,10 @@ MEASURING = (
     SET_OF_FILE,
 )
 JOB = (
-    argument("--data", help="samples: pkg.mod:fn, an .npz, a folder of .npy files or images, or `random`"),
+    argument(
+        "--data",
+        help="samples: pkg.mod:fn, an .npz, a folder of .npy files or images, texts (.tsv, .jsonl, .txt), or `random`",
+    ),
     METRIC,
     SAMPLES,
     *MEASURING,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PRODUCT, TABLE = "MatMul", "Gather"
 WEIGHTS = {PRODUCT: 1, TABLE: 0}  # the input that is one, by what NNCF would round
-GROUP = 32  # what NNCF divides a row into at least; a row that it does not divide has 8 bits
+GROUP = 32  # NNCF takes smaller groups down to it where a row is no multiple; a row that it does not divide has 8 bits
 HANDS_ON = ("Convert", "Transpose", "Reshape")
 
 
@@ -38,9 +38,7 @@ def apply(request: Request, bits: int) -> Artifact:
     known = {weight.operator: weight for weight in _weights(net)}
     skipped, wide = (_matching(known, patterns) for patterns in (options.skip, getattr(options, "int8", ())))
     wide |= {name for name, weight in known.items() if weight.rows % GROUP}
-    taken = [
-        n for n, w in known.items() if n not in skipped and (w.large(options) if w.product else options.embeddings)
-    ]
+    taken = [n for n, w in known.items() if n not in skipped and (w.large if w.product else options.embeddings)]
     narrow = [name for name in taken if bits == 8 or name not in wide]
     request.progress(0.1, method)
     net = _compressed(request, net, narrow, bits)
@@ -63,9 +61,10 @@ class Weight:
     rows: int
     columns: int
 
-    def large(self, options: _weights_only.Options) -> bool:
+    @property
+    def large(self) -> bool:
         """Whether rounding it pays."""
-        return self.rows >= options.group and self.columns >= _weights_only.LEAST_COLUMNS
+        return self.rows >= GROUP and self.columns >= _weights_only.LEAST_COLUMNS
 
 
 def _weights(net: openvino.Model) -> Iterator[Weight]:

@@ -28,7 +28,7 @@ class Options(_weights_only.FourBits):
     """How weights are rounded, and which."""
 
     # gptq and awq as for the other runtimes; scale_estimation: scales of the least error of what the layer answers
-    method: Literal["nearest", "scale_estimation", "awq", "gptq"] = "nearest"  # type: ignore[assignment]
+    method: Literal["nearest", "scale_estimation", "awq", "gptq"] = "nearest"  # type: ignore[assignment]  # all but nearest fit the weights to calibration items
 
 
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
