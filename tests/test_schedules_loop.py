@@ -157,6 +157,23 @@ def test_gradients_are_masked_where_the_policy_says_so(tmp_path: Path, masked: b
     assert run.net[0].weight.grad[gone].any(), "after the last epoch they are as they are"
 
 
+def test_what_is_masked_for_good_has_no_gradient_where_the_loop_clips_them(tmp_path: Path) -> None:
+    plain, clipping = (Run(written(tmp_path, [("pruner", level(0.5), {}, (0, 1, 1))])) for _ in range(2))
+    assert clipping.scheduler is not None
+    clipping.scheduler.mask_gradients()
+    for where in clipping.steps(0):
+        if where == "backward":
+            gone = clipping.net[0].weight == 0
+            assert gone.any() and not clipping.net[0].weight.grad[gone].any()
+            assert clipping.net[0].weight.grad[~gone].all()
+    plain.train(0, 1, 2)
+    clipping.train(1, 2)
+    assert (plain.net[0].weight == 0).equal(clipping.net[0].weight == 0)
+    clipping.scheduler.finish()
+    clipping.net(clipping.batches[0][0]).sum().backward()
+    assert clipping.net[0].weight.grad[gone].any(), "nothing holds on to the model any more"
+
+
 def test_masks_are_chosen_anew_every_few_steps_and_may_be_discarded(tmp_path: Path) -> None:
     args = {"mini_batch_pruning_frequency": 2, "mask_on_forward_only": True}
     run = Run(written(tmp_path, [("pruner", level(0.5), args, (0, 9, 1))]))

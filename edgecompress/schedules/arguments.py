@@ -121,6 +121,11 @@ class GradualLevel(Gradual):
 
     weights: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.weights:
+            raise ValueError("weights must name at least one parameter")
+
 
 @dataclass(frozen=True)
 class Block:

@@ -65,6 +65,8 @@ class ScheduleCallback(TrainerCallback):  # type: ignore[misc]
             self.scheduler.load(self._place(args, state))
             self._set_rates()  # as the Trainer has restored them
         self._keep_rates()
+        if args.max_grad_norm:
+            self.scheduler.mask_gradients()
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """The masks of the epoch."""

@@ -23,6 +23,7 @@ class Mask:
     double_copies: bool = False  # the step is applied to the weights as they were without the mask
     _dense: Tensor | None = None
     _hook: RemovableHandle | None = None
+    _quiet: RemovableHandle | None = None
 
     def apply(self) -> None:
         """Multiplies the weights, for a forward pass."""
@@ -52,6 +53,22 @@ class Mask:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+
+    def quiet(self) -> None:
+        """From now on what is masked for good has no gradient."""
+        if self._quiet is None:
+            self._quiet = self.parameter.register_hook(self._of_what_stays)
+
+    def _of_what_stays(self, grad: Tensor) -> Tensor:
+        if self.values is None or self.forward_only or self.double_copies:
+            return grad
+        return grad * (self.values != 0)
+
+    def loud(self) -> None:
+        """The end of `quiet`."""
+        if self._quiet is not None:
+            self._quiet.remove()
+            self._quiet = None
 
     @property
     def flags(self) -> list[str]:

@@ -85,7 +85,7 @@ class CompressionScheduler:
         model: nn.Module,
         optimizer: Optimizer,
         schedule: str | Path | Schedule,
-        example_inputs: Sequence[Tensor] | None = None,
+        example_inputs: Sequence[Tensor] | Tensor | None = None,
     ) -> None:
         """`schedule`: a YAML file, or what `reader.read` makes of it; what is odd in it is warned of.
 
@@ -107,7 +107,8 @@ class CompressionScheduler:
             kinds[policy.kind].append(policy)
         self._pruning = [_Pruning(policy, model, of) for policy in kinds["pruner"]]
         self._thins = [each for each in kinds["extension"] if isinstance(each.instance.arguments, arguments.Thinning)]
-        self._thinner = Thinner(model, optimizer, of, example_inputs, self._thins) if self._thins else None
+        inputs = (example_inputs,) if hasattr(example_inputs, "shape") else example_inputs  # one tensor will do
+        self._thinner = Thinner(model, optimizer, of, inputs, self._thins) if self._thins else None
         if self._thinner and isinstance(given, DistributedDataParallel):
             raise InputError(
                 f"{self._thinner.where}: DistributedDataParallel holds the sizes of the model; thin before"
@@ -206,6 +207,14 @@ class CompressionScheduler:
             if epoch in policy.epochs:
                 self._rates[policy.instance.name].step(epoch + 1, metrics or {})
 
+    def mask_gradients(self) -> None:
+        """From now on what is masked for good has no gradient: for loops that clip gradients by their norm.
+
+        Those of a filter of zeros before a batch norm are hundreds of times larger than all others.
+        """
+        for mask in self.masks.values():
+            mask.quiet()
+
     def finish(self) -> list[torch_edits.Edit]:
         """After the last epoch: the model is as it is to be, and nothing of the schedule holds on to it any more.
 
@@ -214,6 +223,8 @@ class CompressionScheduler:
         """
         for each in self._pruning:
             each.release()
+        for mask in self.masks.values():
+            mask.loud()
         kept = [name for name, mask in self.masks.items() if not mask.forward_only and mask.keeps_zeros()]
         edits = [*self._quantizing.finish(), *(self._thinner.edits() if self._thinner else [])]
         return [*edits, {"edit": "zeros", "parameters": kept}] if kept else edits
