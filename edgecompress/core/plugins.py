@@ -83,7 +83,7 @@ class TechniquePlugin(Step):
     writes: str = field()
     provides: str
     """What users ask for: several techniques may provide one thing, each on kinds of its own."""
-    provides_too: tuple[str, ...] = ()
+    synonyms: tuple[str, ...] = ()
     """Other words that mean it."""
     needs: tuple[str, ...] = field()
     options: type[DataclassInstance] = field(metadata={"key": "Options"})

@@ -146,9 +146,9 @@ def _technique(table: Mapping[str, Json], start: str, goal: str, where: str) -> 
 def _provider(precision: str, start: str, goal: str, where: str) -> str:
     """The technique that provides a precision with the shortest path; the path behind it counts first."""
     every = {each.name: each for each in registry.techniques()}
-    provided = {n: each for n, each in every.items() if precision in (each.provides, *each.provides_too)}
+    provided = {n: each for n, each in every.items() if precision in (each.provides, *each.synonyms)}
     if not provided:
-        known = {*every, *(word for each in every.values() for word in (each.provides, *each.provides_too))}
+        known = {*every, *(word for each in every.values() for word in (each.provides, *each.synonyms))}
         raise ConfigError(f"{where}: no technique or precision '{precision}'{did_you_mean(precision, known)}")
     costs = {}
     for name, each in provided.items():

@@ -12,7 +12,7 @@ EXTRA = "executorch"
 READS: tuple[str, ...] = ("program",)
 WRITES = "program"
 PROVIDES = "int8-dynamic"
-PROVIDES_TOO = ("int8-weights",)  # the kernels round activations as they come
+SYNONYMS = ("int8-weights",)  # the kernels round activations as they come
 NEEDS: tuple[str, ...] = ("samples",)  # one item: what the program is exported with
 
 

@@ -13,7 +13,7 @@ EXTRA = "litert"
 READS: tuple[str, ...] = ("tflite",)
 WRITES = "tflite"
 PROVIDES = "int8-dynamic"
-PROVIDES_TOO = ("int8-weights",)  # the kernels round activations as they come
+SYNONYMS = ("int8-weights",)  # the kernels round activations as they come
 NEEDS: tuple[str, ...] = ()
 
 
