@@ -445,6 +445,11 @@ def test_int4_weights_have_a_scale_for_each_group(symmetric: bool, tmp_path: Pat
     assert 15 <= road.db(small) < road.db(mixed) - 15
 
 
+def test_int4_weights_of_an_older_package_are_lost_with_what_to_do(tmp_path: Path) -> None:
+    lost = Road("wide", tmp_path).after("coreml_int4").facts["lost"]
+    assert lost == "int4 needs a package for iOS 18; add to the variant: export = { minimum_os = 'iOS18' }"
+
+
 @pytest.mark.parametrize("bits", [4, 6, 8])
 def test_a_palette_has_as_many_numbers_as_its_bits_say(bits: int, tmp_path: Path) -> None:
     road = Road("wide", tmp_path)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.core.model import CARD, Artifact, Promise, Request
 from edgecompress.engines.coreml import compression, convert
 from edgecompress.techniques import _skipped_layers, _weights_only
 
@@ -21,6 +22,9 @@ WRITES = "mlpackage"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ()
 PREPARED = False
+
+IOS18 = 9  # the version of a specification since which weights have scales by groups
+OLDER = "int4 needs a package for iOS 18; add to the variant: export = { minimum_os = 'iOS18' }"
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,11 @@ def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.Sensitive
 
 
 def apply(request: Request) -> Artifact:
-    """The package with int4 weights; inputs: "model"; facts: {"compressed": number of weights}."""
+    """The package with int4 weights; inputs: "model"; facts: {"compressed": weights}; "lost" before iOS 18."""
+    model = request.model
+    if convert.opened(model.path / convert.FILE).get_spec().specificationVersion < IOS18:
+        shutil.copytree(model.path, request.out, ignore=shutil.ignore_patterns(CARD), dirs_exist_ok=True)
+        return Artifact(request.out, WRITES, model.inputs, model.outputs, {"lost": OLDER}).write()
     return compression.compressed(request, "coreml_int4", lambda model, kept: _quantized(model, kept, request.options))
 
 
