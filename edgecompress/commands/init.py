@@ -75,6 +75,8 @@ description = {description}
 # detect = {{ boxes = "loc", scores = "conf", format = "xyxy" }} # a detector's outputs; or yxyx, xywh, cxcywh
 # augment = ["flip", "crop"] # what training may do to a picture: mirror it, shift it
 # licence = "MIT"
+# task = "embedding" # of a Hugging Face folder, where it is not that of its architecture
+# length = 128 # tokens of a text, for a Hugging Face folder
 # constants = {{ rate = 16000 }} # inputs that are always the same: they go into the model
 # state = {{ h = "hn" }} # inputs that are an output of the call before, and zero at first
 # sequence = 32 # items from one first call to the next; left out: each split is one sequence

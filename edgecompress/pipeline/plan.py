@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from edgecompress.core import config, environments, registry, user_code
+from edgecompress.core import config, environments, pretrained_folder, registry, user_code
 from edgecompress.core.catalog import check_file
 from edgecompress.core.errors import (
     EdgeError,
@@ -232,7 +232,11 @@ def _check(job: Job) -> None:
         )
     for file in source.files("data"):
         check_file(Path(file), "data")
-        loaders.kind_of(Path(file))
+        if loaders.kind_of(Path(file)) == "texts" and not pretrained_folder.is_one(Path(source.model)):
+            raise InputError(
+                f"{file}: texts need a tokenizer, so a Hugging Face folder as MODEL; with another model, data must be "
+                "pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random"
+            )
     for reference in filter(is_factory, (source.model, source.data, source.metric)):
         user_code.check(reference, job.path)
     if not source.calls("metric"):
