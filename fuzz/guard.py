@@ -138,6 +138,7 @@ def _ended() -> Iterator[None]:
     try:
         yield
     finally:
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)  # one that is on its way raises nothing any more
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
