@@ -194,10 +194,19 @@ def test_what_does_not_hold_of_an_input_is_found(check: guard.Check, what: str, 
     assert finding and finding.what.startswith(what) and finding.data == b"data"
 
 
-def test_a_reader_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "ENDED_S", 0.2)
-    finding = guard.judged(never_ends, b"", guard.emptied(tmp_path / "input"))
-    assert finding and finding.what.startswith("TooLong at ")
+ENDS = (
+    "import sys; from pathlib import Path; sys.path[:0] = sys.argv[1:3]; import test_fuzz as here\n"
+    "here.guard.ENDED_S = 0.2\n"
+    "print(here.guard.judged(here.never_ends, b'', here.guard.emptied(Path(sys.argv[3]))).what)"
+)
+
+
+def test_a_reader_that_never_ends_is_ended(tmp_path: Path) -> None:
+    """In a process of its own: the signal ends whoever else holds the processor."""
+    tests = Path(__file__).parent
+    command = [sys.executable, "-c", ENDS, str(tests), str(tests.parent), str(tmp_path / "input")]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.startswith("TooLong at ")
 
 
 def test_a_reader_that_takes_long_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
