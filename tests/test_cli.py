@@ -142,7 +142,10 @@ def test_zsh_reads_its_script(folder: Path, capsys: Told) -> None:
         (["plan", "--only", "int9"], "has no such variant, did you mean 'int8'?"),
         (["plan", "none.onnx"], "none.onnx: no such model file; give a file, a folder, or a factory as pkg.mod:fn"),
         (["plan", "my.mod:fn"], "my.mod:fn: no data to calibrate and verify with; give --data"),
-        (["plan", "net.xyz", "--data", "random"], "a model must be a factory pkg.mod:fn, a SavedModel, a Hugging Face folder, or a file"),
+        (
+            ["plan", "net.xyz", "--data", "random"],
+            "a model must be a factory pkg.mod:fn, a SavedModel, a Hugging Face folder, or a file",
+        ),
         (["cache", "gc", "--older-than", "-1"], "--older-than -1: must be a number of days, at least 0"),
         (["report", "dist/none"], "dist/none: no such file or folder; give the folder that a deploy wrote"),
         (["cache", "ls"], ".edgecompress: no store of results here"),

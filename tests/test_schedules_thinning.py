@@ -181,6 +181,16 @@ def test_filters_stay_that_something_needs_and_a_warning_says_so(weights: list[s
     assert widths(net) == widths(Residual())
 
 
+def test_filters_of_a_depthwise_convolution_stay_and_a_warning_says_so_before_and_after(tmp_path: Path) -> None:
+    schedule, net = written(tmp_path, "remove_filters", half("depthwise.weight")), silent(Kinds())
+    [told] = thinning.conflicts(net, reader.read(schedule), (torch.zeros(IMAGE),))
+    assert "the filters of zeros of depthwise stay in the net" in told
+    scheduler = started(net, schedule)
+    with pytest.warns(UserWarning, match="filters of zeros of depthwise stay in the net: the convolution before it"):
+        begun(scheduler)
+    assert widths(net) == widths(Kinds())
+
+
 def test_both_sides_of_a_sum_that_lose_other_filters_are_added_as_they_are_left(tmp_path: Path) -> None:
     schedule = written(tmp_path, "remove_filters", half("stem.weight", "conv2.weight"))
     net = silent(Residual())

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Gone = dict[str, list[int]]  # by convolution: its filters that went
 SIZES = ("num_features", "num_parameters")  # what a layer that carries channels calls their number
+OF_DEPTHWISE = (
+    "the filters of zeros of {name} stay in the net: the convolution before it makes its channels; prune that"
+)
 MIXED = 1e-3  # of the outputs: a larger difference is not rounding
 
 
@@ -220,6 +223,8 @@ class Channels:
                     self._keep(gone, other, why, stays)
         for name, why in stays.items():
             yield f"the filters of zeros of {name} stay in the net: {why} needs all of its channels"
+        for name in self._carried_zeros(gone):
+            yield OF_DEPTHWISE.format(name=name)
         added: dict[str, None] = {}
         for _, one, other in self.joins:
             if (gone[one] != gone[other]).any():
@@ -230,6 +235,13 @@ class Channels:
                 "not belong together, as in Distiller, and training has to make up for it; prune them with "
                 "group_dependency: Leader"
             )
+
+    def _carried_zeros(self, gone: Tensor) -> Iterator[str]:
+        """The depthwise convolutions with a filter of zeros whose channel stays."""
+        for name, carried in self.carries.items():
+            weight: Tensor = self.layer(name).weight.detach()
+            if weight.dim() > 2 and (weight.flatten(1).eq(0).all(1).cpu() & ~gone[carried]).any():
+                yield name
 
     def _keep(self, gone: Tensor, channels: Tensor, why: str, stays: dict[str, str]) -> None:
         for name in self.makers(channels[gone[channels]]):
@@ -388,14 +400,18 @@ def conflicts(model: nn.Module, schedule: Schedule, inputs: Sequence[Tensor]) ->
     where, model = f"{thinning[0].where}: {thinning[0].name}", parameters.unwrapped(model)
     channels = Channels(model, inputs, where)
     gone = torch.zeros(channels.count, dtype=torch.bool)
+    found: dict[str, None] = {}
     seed = 0
     for instance in {id(each.instance): each.instance for each in schedule.policies}.values():
         given = instance.arguments
         if isinstance(given, arguments.Ranked) and given.group_type in ("Filters", "3D"):
             for weight in parameters.found(model, given.weights, instance.where).values():
-                made = channels.makes.get(weight.rpartition(".")[0])
+                name = weight.rpartition(".")[0]
+                made = channels.makes.get(name)
+                if name in channels.carries:
+                    found[OF_DEPTHWISE.format(name=name)] = None
                 if made is not None:
                     gone[made] = torch.randperm(len(made), generator=torch.Generator().manual_seed(seed)) % 2 == 1
                     seed += given.group_dependency is None
             seed += 1
-    return [f"{where}: {each}" for each in channels.settle(gone)]
+    return [f"{where}: {each}" for each in (*found, *channels.settle(gone))]
