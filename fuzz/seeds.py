@@ -320,39 +320,36 @@ def tomls(folder: Path) -> Seeds:
     yield "source.toml", (ROOT / "edgecompress" / "demo" / "source.toml").read_bytes()
 
 
-def schedules(folder: Path) -> Seeds:
-    """Pruning and a rate, regularization and thinning, quantization."""
-    when = "starting_epoch: 0\n    ending_epoch: 30\n    frequency: 2"
-    ranked = "group_type: Blocks\n    kwargs: {block_shape: [1, 8, 1, 1]}\n    weights: module.conv.weight"
-    kept = "keep_mask: True\n        mini_batch_pruning_frequency: 16"
-    yield (
-        "pruners",
-        f"""\
+PRUNERS = b"""\
 version: 1
 pruners:
   blocks:
     class: 'L1RankedStructureParameterPruner_AGP'
     initial_sparsity : 0.05
     final_sparsity: 7e-1
-    {ranked}
-  one: {{class: SensitivityPruner, sensitivities: {{'*': 0.5}}}} # of each
+    group_type: Blocks
+    kwargs: {block_shape: [1, 8, 1, 1]}
+    weights: module.conv.weight
+  one: {class: SensitivityPruner, sensitivities: {'*': 0.5}} # of each
 lr_schedulers:
-  rate: {{class: MultiStepMultiGammaLR, milestones: [3, 5], gammas: [0.1, 2]}}
+  rate: {class: MultiStepMultiGammaLR, milestones: [3, 5], gammas: [0.1, 2]}
 policies:
   - pruner:
       instance_name: blocks
       args:
-        {kept}
-    {when}
-  - pruner: {{instance_name: one}}
+        keep_mask: True
+        mini_batch_pruning_frequency: 16
+    starting_epoch: 0
+    ending_epoch: 30
+    frequency: 2
+  - pruner: {instance_name: one}
     epochs: [31, 32]
-  - lr_scheduler: {{instance_name: rate}}
-    {when}
-""".encode(),
-    )
-    yield (
-        "regularizers",
-        f"""\
+  - lr_scheduler: {instance_name: rate}
+    starting_epoch: 0
+    ending_epoch: 30
+    frequency: 2
+"""
+REGULARIZERS = b"""\
 regularizers:
   lasso:
     class: GroupLassoRegularizer
@@ -362,17 +359,16 @@ regularizers:
       fc.weight: &rows [0.01, Rows+Cols]
       fc2.weight: *rows
 extensions:
-  thin: {{class: ChannelRemover, thinning_func_str: remove_channels, arch: resnet20_cifar, dataset: cifar10}}
+  thin: {class: ChannelRemover, thinning_func_str: remove_channels, arch: resnet20_cifar, dataset: cifar10}
 policies:
-  - regularizer: {{instance_name: lasso, args: {{keep_mask: no}}}}
-    {when}
-  - extension: {{instance_name: thin}}
+  - regularizer: {instance_name: lasso, args: {keep_mask: no}}
+    starting_epoch: 0
+    ending_epoch: 30
+    frequency: 2
+  - extension: {instance_name: thin}
     epochs: [29]
-""".encode(),
-    )
-    yield (
-        "quantizers",
-        b"""\
+"""
+QUANTIZERS = b"""\
 quantizers:
   post:
     class: PostTrainLinearQuantizer
@@ -384,8 +380,12 @@ quantizers:
       fc:
         input_overrides:
           0: {from_output: True}
-""",
-    )
+"""
+
+
+def schedules(folder: Path) -> Seeds:
+    """Pruning and a rate, regularization and thinning, quantization."""
+    yield from {"pruners": PRUNERS, "regularizers": REGULARIZERS, "quantizers": QUANTIZERS}.items()
 
 
 MAKERS: dict[str, Callable[[Path], Seeds]] = {

@@ -126,16 +126,21 @@ def _check_tied(folder: Path, own: Any) -> None:
 
 
 def _net(own: Any, task: str) -> torch.nn.Module:
-    """`own` with tensors alone in and out, by their names; its mask is an addition on four axes.
+    """`own` with tensors alone in and out, by their names."""
+    if getattr(own.config, "is_encoder_decoder", False) and task in HEADLESS:
+        own = own.get_encoder()
+    net = _of_text(own, task) if own.main_input_name == "input_ids" else _of_signals(own, task)
+    return net.eval()
+
+
+def _of_text(own: Any, task: str) -> torch.nn.Module:
+    """A text net whose mask is an addition on four axes.
 
     Masks by index arithmetic, as the library makes them, stop some converters.
     """
     import torch
 
     causal, pooled = task == "causal-lm", task == "embedding"
-    if getattr(own.config, "is_encoder_decoder", False) and task in HEADLESS:
-        own = own.get_encoder()
-    main = own.main_input_name
     options = {"use_cache": False} if causal else {}
 
     class TextNet(torch.nn.Module):  # type: ignore[misc]
@@ -167,6 +172,15 @@ def _net(own: Any, task: str) -> torch.nn.Module:
             """What the library answers with the mask that it makes itself: logits or hidden states."""
             return self.net(**named, **options, return_dict=True)[0]
 
+    return TextNet()
+
+
+def _of_signals(own: Any, task: str) -> torch.nn.Module:
+    """A net of pictures or sound."""
+    import torch
+
+    main, pooled = own.main_input_name, task == "embedding"
+
     class SignalNet(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -177,7 +191,7 @@ def _net(own: Any, task: str) -> torch.nn.Module:
             answer = self.net(**{main: input}, return_dict=True)[0]
             return answer.mean(1) if pooled else answer
 
-    return (TextNet() if main == "input_ids" else SignalNet()).eval()
+    return SignalNet()
 
 
 def check_mask(net: torch.nn.Module, named: Mapping[str, torch.Tensor], folder: Path) -> None:
