@@ -131,6 +131,22 @@ def test_the_trainer_goes_on_from_its_checkpoint_with_the_masks(schedule: Path, 
     assert_same(straight.model, again.model.state_dict())
 
 
+def test_the_rate_that_the_trainer_logs_is_the_schedules(schedule: Path, tmp_path: Path) -> None:
+    own, _ = trainer(schedule, tmp_path / "out", logging_strategy="steps", logging_steps=1)
+    own.train()
+    logged = [entry["learning_rate"] for entry in own.state.log_history if "learning_rate" in entry]
+    assert logged == pytest.approx([0.1] * 4 + [0.05] * 4 + [0.025] * 4)
+
+
+def test_the_trainer_clips_gradients_of_what_stays(schedule: Path, tmp_path: Path) -> None:
+    """A gradient of what is masked would take its part of the norm."""
+    own, callback = trainer(schedule, tmp_path / "out", max_grad_norm=1.0)
+    own.train()
+    assert callback.scheduler.masks["first.weight"].values is not None
+    expected, _ = plain(schedule)
+    assert torch.equal(own.model.first.weight == 0, expected.first.weight == 0)
+
+
 # --------------------------------------------------------------------------- other wrappers
 
 CHILD = """

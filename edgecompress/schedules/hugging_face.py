@@ -90,12 +90,20 @@ class ScheduleCallback(TrainerCallback):  # type: ignore[misc]
         self._step += 1
 
     def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        lr_scheduler: Any = None,
+        **_: Any,
     ) -> None:
         """Adds the gradients of the regularizers, and gives the optimizer the weights and rates that it is to have."""
         self._regularize(args)
         self._running.before_parameter_optimization()
         self._set_rates()
+        if self._sets_rates and lr_scheduler is not None:  # what the Trainer logs
+            getattr(lr_scheduler, "scheduler", lr_scheduler)._last_lr = list(self._rates)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Masks hold."""

@@ -62,7 +62,7 @@ class Mask:
     def _of_what_stays(self, grad: Tensor) -> Tensor:
         if self.values is None or self.forward_only or self.double_copies:
             return grad
-        return grad * (self.values != 0)
+        return grad.masked_fill(self.values == 0, 0)
 
     def loud(self) -> None:
         """The end of `quiet`."""
