@@ -178,6 +178,19 @@ def test_what_does_not_fit_is_one_line(trained: Net, tmp_path: Path, given: dict
         quantize(copy.deepcopy(trained), written(tmp_path, **given), batches())
 
 
+@pytest.mark.parametrize("wrong", ["labels too", "one tensor", "numpy"])
+def test_batches_that_the_model_does_not_take_are_one_line(trained: Net, tmp_path: Path, wrong: str) -> None:
+    own = batches()[0]
+    first = own[0] if isinstance(own, (tuple, list)) else own
+    given: Any = {"labels too": [(first, torch.zeros(len(first)))], "one tensor": first, "numpy": [first.numpy()]}[
+        wrong
+    ]
+    with pytest.raises(
+        InputError, match=r"the model does not take a batch: .*; batches are a list of what it is called"
+    ):
+        quantize(trained, written(tmp_path), given)
+
+
 def test_a_training_loop_refuses_its_file(trained: Net, tmp_path: Path) -> None:
     """It would train and quantize nothing."""
     net = copy.deepcopy(trained)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, first_line
 from edgecompress.formats import torch_edits
 from edgecompress.schedules import batch_norms, documents, grids, reader
 from edgecompress.schedules.arguments import InputOverride, PostTraining
@@ -286,19 +286,26 @@ def _measured(work: _Work, batches: Iterable[Any]) -> Table:
     for way in passes:
         hooks = [work.model.get_submodule(name).register_forward_hook(_watch(table, name, way)) for name in work.nodes]
         try:
-            _run(work.model, batches)
+            _run(work, batches)
         finally:
             for hook in hooks:
                 hook.remove()
     return {key: each.statistics() for key, each in table.items()}
 
 
-def _run(model: nn.Module, batches: Iterable[Any]) -> None:
+def _run(work: _Work, batches: Iterable[Any]) -> None:
+    """Raises InputError for what the model does not take, such as labels."""
     import torch
 
     with torch.no_grad():
         for batch in batches:
-            model(*batch) if isinstance(batch, (tuple, list)) else model(batch)
+            try:
+                work.model(*batch) if isinstance(batch, (tuple, list)) else work.model(batch)
+            except Exception as error:  # of the user's own forward
+                raise InputError(
+                    f"{work.where}: the model does not take a batch: {first_line(error)}; batches are a list of what "
+                    "it is called with, one tensor or a tuple each, without labels"
+                ) from error
 
 
 def _watch(table: dict[Key, Accumulated], name: str, way: str) -> Any:
