@@ -205,6 +205,27 @@ def test_rows_have_pairs_and_labels_by_name(tmp_path: Path) -> None:
     assert fed.facts["label_names"] == ["bad", "good"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([{"text": "a film", "label": 0}, {"text": "a film"}], "line 2: it has no label, unlike those before it"),
+        ([{"text": "a film", "label": 7}], "line 1: label '7' is none of the net's: bad, good"),
+        (
+            [{"Text": "a film", "stars": 1}],
+            "line 1: it has no text in a column called text or .*; its columns are Text, stars",
+        ),
+        ([{"text": 3}], "line 1: it has no text in a column called text"),
+    ],
+)
+def test_a_row_that_is_not_as_the_others_or_as_the_net_is_told_with_its_line(
+    rows: list[dict[str, Any]], says: str, tmp_path: Path
+) -> None:
+    folder = with_tokenizer(saved(tmp_path / "net", bert()))
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(InputError, match=says):
+        list(texts.of(Source(str(folder), str(tmp_path / "a.jsonl"), length=9)).items(tmp_path / "a.jsonl"))
+
+
 def test_plain_text_is_windows_whose_labels_are_the_next_tokens(tmp_path: Path) -> None:
     folder = with_tokenizer(saved(tmp_path / "net", llama()))
     for split in ("calibrate", "select", "test"):

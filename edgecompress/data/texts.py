@@ -44,16 +44,22 @@ class Texts:
         if file.suffix == ".txt":
             yield from self._windows(file)
             return
+        labelled: bool | None = None
         for number, row in _rows(file):
             try:
-                yield self._item(row)
+                inputs, label = self._item(row)
+                if labelled not in (None, label is not None):
+                    raise InputError(f"it has {'no' if labelled else 'a'} label, unlike those before it; correct it")
             except InputError as error:
                 raise InputError(f"{file}, line {number}: {error}") from error
+            labelled = label is not None
+            yield inputs, label
 
     def _item(self, row: Row) -> Item:
         text, pair, label = (_column(row, names) for names in (TEXT, PAIR, LABEL))
         if not isinstance(text, str):
-            raise InputError(f"it has no text; call its column {' or '.join(TEXT)}")
+            told = ", ".join(map(str, list(row)[:8]))
+            raise InputError(f"it has no text in a column called {' or '.join(TEXT)}; its columns are {told}")
         found = self.tokenizer(text, pair, truncation=True, max_length=self.length, return_token_type_ids=self.kinds)
         inputs = self._filled(found)
         if self.task == "causal-lm":
@@ -82,7 +88,10 @@ class Texts:
         if word in self.classes:
             return self.classes.index(word)
         try:
-            return int(word) if self.classes else float(word)
+            number = int(word) if self.classes else float(word)
+            if self.classes and not 0 <= number < len(self.classes):
+                raise ValueError
+            return number
         except ValueError as error:
             known = ", ".join(self.classes[:8]) or "a number"
             raise InputError(f"label '{word[:60]}' is none of the net's: {known}; correct it") from error
