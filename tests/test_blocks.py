@@ -158,7 +158,7 @@ def test_where_nothing_can_be_found_out_the_reason_comes_first(runtime, precisio
 
 
 def test_an_unknown_precision_is_refused_with_a_suggestion():
-    with pytest.raises(ConfigError, match="no technique or precision 'int9', did you mean 'int8'"):
+    with pytest.raises(ConfigError, match="no technique or precision 'int9', did you mean 'int4' or 'int8'"):
         blocks.conversion_calls("litert", "int9")
 
 

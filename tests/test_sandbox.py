@@ -11,13 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import nulls
+import plugins
 import pytest
 
-from edgecompress.core import child_process, sandbox
+from edgecompress.core import child_process, registry, sandbox
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import confinement, worker_protocol
@@ -70,7 +72,7 @@ ATTEMPTS: Mapping[str, str] = {
 SCRIPT = """
 import ctypes, fcntl, json, os, resource, shutil, signal, socket, subprocess, sys, termios, threading
 from pathlib import Path
-from edgecompress.core import child_process, sandbox
+from edgecompress.core import child_process, registry, sandbox
 from edgecompress.core.model import Stage
 from edgecompress.pipeline import confinement
 
@@ -202,6 +204,31 @@ def test_offline_holds_for_libraries_for_the_users_code_and_for_children(
         run.stage(stage)
 
 
+READER = """from edgecompress.engines.null.runtimes.null import *
+
+
+def read(request):
+    {body}
+"""
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stages]:
+    """A stage that reads a stranger's file with the given body, in a runtime of its own."""
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.syspath_prepend(folder)
+
+    def write(body: str) -> Stage:
+        plugins.plugin(folder, "runtimes", "probe", READER.format(body="\n    ".join(body.splitlines())))
+        registry.entry_points.cache_clear()
+        return Stage("probe", "runtimes.probe:read", {"model": "source"}, user_files=("net.null",), timeout_s=60)
+
+    yield write
+    registry.entry_points.cache_clear()
+
+
 GREEDY = {
     "its own": "held = []\nwhile True:\n    held.append(bytearray(b'x') * (32 << 20))",
     "files without a name": """
@@ -240,12 +267,12 @@ def test_a_stage_that_takes_too_much_memory_is_ended_with_what_to_do(
 
 @pytest.mark.slow
 def test_a_stage_that_reads_a_strangers_file_has_its_memory_for_all_that_it_starts(
-    run: PlanRun, technique: Stages, monkeypatch: pytest.MonkeyPatch
+    run: PlanRun, reader: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = technique(TOGETHER)
+    stage = reader(TOGETHER)
     monkeypatch.setenv(sandbox.MEMORY, "0.5")
     with pytest.raises(InputError, match=r"net\.null: its process took .* its limit is 0\.5 GB"):
-        run.stage(Stage(stage.name, stage.call, stage.inputs, user_files=("net.null",)))
+        run.stage(stage)
 
 
 HARMS = {
@@ -265,14 +292,14 @@ HARMS = {
 
 @pytest.mark.parametrize("what", HARMS)
 def test_what_a_strangers_file_does_to_a_library_is_the_fault_of_the_file(
-    run: PlanRun, technique: Stages, monkeypatch: pytest.MonkeyPatch, what: str
+    run: PlanRun, reader: Stages, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     body, says = HARMS[what]
-    stage = technique(body)
+    stage = reader(body)
     monkeypatch.setenv(sandbox.MEMORY, "1.5")
     patience = 5.0 if what == "hold up" else 60.0
     with pytest.raises(InputError, match=says):
-        run.stage(Stage(stage.name, stage.call, stage.inputs, user_files=("net.null",), timeout_s=patience))
+        run.stage(replace(stage, timeout_s=patience))
 
 
 def test_processes_that_come_and_go_are_looked_at_without_an_error() -> None:
