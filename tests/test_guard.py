@@ -19,6 +19,7 @@ from edgecompress.data import output_checks
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.searches.accuracy_guard import AccuracyGuard, Budget, Recipe, RungTrial
+from edgecompress.stages import integer_program
 
 ITEMS = 500
 LAYERS = ("first", "second", "third")
@@ -62,6 +63,8 @@ class Bench:
             return self._made(stage.name, {"medians_ms": rounds})
         if stage.call.startswith("stages.diagnose"):
             return self._made(stage.name, {"layers": [row(name, i) for i, name in enumerate(LAYERS)]})
+        if stage.call.startswith("stages.integer_program"):
+            return self._made(stage.name, {"choices": integer_program.frontier(**stage.options)})
         return self._made(stage.name, {})
 
     def _verdict(self, name: str, label: str) -> Outcome:
@@ -119,29 +122,49 @@ def test_what_helped_stays_while_the_next_rung_is_tried() -> None:
     assert choice.stage == "int8/guard/equalize/ptq_int8"
 
 
-def test_layers_are_kept_by_what_they_mend_for_their_time() -> None:
-    costs = {"keep-only-1": 1.5, "keep-only-2": 1.01, "keep-only-3": 1.01}
-    guard = ladder()
-    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8, "keep-2": 0}, costs)
-    choice = bench.play(guard)
+COSTS = {"keep-only-1": 1.5, "keep-only-2": 1.01, "keep-only-3": 1.01}
+
+
+def skipped(bench: Bench, guard: AccuracyGuard) -> list[list[str]]:
+    """The layers of each set that was tried together, in order."""
+    known = {stage.name: stage.options.get("skip") for stage in bench.stages}
+    return [known[f"{guard.name}/{label}/ptq_int8"] for label in bench.tried(guard) if label in ("keep-1", "keep-2")]
+
+
+def test_the_cheapest_layers_that_mend_enough_are_kept_then_all_that_pay() -> None:
+    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8, "keep-2": 0}, COSTS)
+    choice = bench.play(guard := ladder())
     assert choice.table["cells"][0]["name"] == "second"  # mends less than the first layer, for a fiftieth of the time
+    assert skipped(bench, guard) == [["node_first"], ["node_second", "node_first"]]
     assert choice.stage.startswith("int8/guard/keep-2/")
-    kept = next(row for row in choice.table["ladder"] if row["chosen"])["recipe"]["options"]["skip"]
-    assert kept == ("node_second", "node_first") or kept == ["node_second", "node_first"]
 
 
 def test_no_more_layers_are_kept_than_leave_it_faster_than_before_quantization() -> None:
-    costs = {"keep-only-1": 1.5, "keep-only-2": 1.01, "keep-only-3": 1.01, "unquantized": 1.4}
-    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8, "keep-2": 0}, costs)
+    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8}, {**COSTS, "unquantized": 1.4})
     bench.play(guard := ladder())
-    assert "keep-1" in bench.tried(guard) and "keep-2" not in bench.tried(guard)
+    assert skipped(bench, guard) == [["node_second"]]
+
+
+@pytest.mark.parametrize("unquantized", [1.0, 3.0])
+def test_no_more_layers_are_kept_than_the_time_that_is_allowed(unquantized: float) -> None:
+    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8}, {**COSTS, "unquantized": unquantized})
+    bench.play(guard := ladder(**{"guard.slower": 0.1}))
+    assert skipped(bench, guard) == [["node_second"]]
 
 
 def test_where_quantization_gained_no_time_any_layer_may_stay() -> None:
-    costs = {"keep-only-1": 1.5, "keep-only-2": 1.01, "keep-only-3": 1.01, "unquantized": 1.0}
-    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8, "keep-2": 0}, costs)
+    bench = Bench({**KEPT, "keep-only-3": 9, "keep-1": 8, "keep-2": 0}, {**COSTS, "unquantized": 1.0})
     bench.play(guard := ladder())
     assert "keep-2" in bench.tried(guard)
+
+
+def test_without_the_solver_layers_are_not_tried_and_the_install_command_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(integer_program, "REQUIRES", ("scipy>=999",))
+    bench = Bench({"plain": 20})
+    told = next(row for row in bench.play(ladder()).table["ladder"] if row["rung"] == "keep")
+    assert told["reason"].startswith("not tried: scipy>=999 is not installed; run: pip install 'edgecompress[")
 
 
 def test_a_ladder_that_ends_outside_says_how_near_it_came() -> None:

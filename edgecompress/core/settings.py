@@ -221,11 +221,14 @@ class Guard:
     on: bool = False
     rungs: tuple[str, ...] = ()  # "calibrate", "keep", and techniques that have a RUNG; empty: all that apply
     layers: int = 8  # the worst ones, tried in higher precision one by one
+    slower: float | None = None  # than without them, at most, with layers in higher precision: 0.1 is 10 % of the time
     sure: float = 0.5  # of right answers: the chance to keep the budget on as many items as judge, at least
 
     def __post_init__(self) -> None:
         if self.layers < 1:
             raise ValueError("layers must be at least 1")
+        if self.slower is not None and self.slower <= 0:
+            raise ValueError("slower must be above 0; 0.1 is 10 % of the latency")
         if not 0 < self.sure < 1:
             raise ValueError("sure is a probability: it must be between 0 and 1")
 

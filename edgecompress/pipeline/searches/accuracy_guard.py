@@ -10,6 +10,7 @@ import dataclasses
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, TypedDict
 
 from edgecompress.core import catalog, environments, registry
@@ -30,7 +31,9 @@ PLAIN = "plain"
 CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
 OWN = {"calibrate": CALIBRATE, "keep": KEEP}
 BITS = "weight_bits"  # an option of those that quantize, and of those that prepare for it
-FREE = 0.002  # of the latency: what costs less than this costs nothing
+FREE = 0.002  # of the latency: each layer is taken to cost that, at least
+SHARES = (0.5, 0.75, 0.875)  # of what the best choice of layers mends: the cheapest that mend that are tried first
+PROGRAM = "stages.integer_program:run"
 UNQUANTIZED = "unquantized"  # what a rung is measured beside: keeping layers has to leave it faster than that
 RUNG_S = 30.0  # of a rung that does not train, roughly
 
@@ -91,7 +94,7 @@ class AccuracyGuard:
     """A search in the place of a variant's artifact: it ends as that of the first rung that keeps the budget.
 
     The rungs are the technique's own calibrators, then every technique that has a RUNG, and, at KEEP, layers in higher
-    precision by what each mends per millisecond. What helped stays while the next one is tried.
+    precision, chosen by an integer program. What helped stays while the next one is tried.
     """
 
     job: Job
@@ -192,9 +195,7 @@ class AccuracyGuard:
 
     def _prepare(self, outcomes: Outcomes, best: RungTrial, technique: str) -> Climb:
         """A technique on the net before it is quantized; one that trains starts from weights that nothing rounded."""
-        module = registry.load("techniques", technique)
-        if lacking := ", ".join(environments.missing(module)):
-            why = f"not tried: {lacking} is not installed; run: {environments.install_command(module)}"
+        if why := _lacking_libraries(registry.load("techniques", technique)):
             return [_nothing(technique, best, why)]
         trains = registry.technique(technique).trains
         earlier = [t for t in best.recipe.before if not (trains and _on_grid(t))]
@@ -202,7 +203,9 @@ class AccuracyGuard:
         return [(yield from self._try(outcomes, technique, technique, recipe))]
 
     def _keep(self, outcomes: Outcomes, best: RungTrial, cells: list[KeptLayer]) -> Climb:
-        """Layers in higher precision: each of the worst alone, then together those that mend most for their time."""
+        """Layers in higher precision: each of the worst alone, then together those that an integer program chooses."""
+        if why := _lacking_libraries(registry.call(PROGRAM)[0]):
+            return [_nothing("keep", best, why)]
         quantizer, options = self._last(best.recipe)
         kept = quantizer.kept
         stages = diagnosis.stages(self.job, f"{self.name}/diagnose", self._subject(best))
@@ -220,7 +223,15 @@ class AccuracyGuard:
         costs = yield from self._turns(outcomes, "layers", [best, *alone], self._unquantized(best))
         order = _by_gain(best, list(zip(rows, alone, strict=True)), costs)
         cells += [cell for cell, _ in order]
-        return (yield from self._together(outcomes, best, _affordable(order, costs.get(UNQUANTIZED))))
+        mending = [(cell, row) for cell, row in order if cell["gain"] > 0]
+        program = _program([cell for cell, _ in mending], costs.get(UNQUANTIZED), self.job.target.value.guard.slower)
+        stage = Stage(f"{self.name}/program", PROGRAM, {}, program, estimate_s=1.0)
+        yield self._own([stage])
+        outcome = outcomes[stage.name]
+        if outcome.status != "ok":
+            return [_nothing("keep", best, outcome.reason)]
+        sets = [[row for (_, row), at in zip(mending, c, strict=True) if at] for c in outcome.facts["choices"]]
+        return (yield from self._together(outcomes, best, [rows for rows in sets if rows]))
 
     def _unquantized(self, best: RungTrial) -> dict[str, str]:
         """The stage that has the same net before it was quantized, where the runtime runs that."""
@@ -240,19 +251,17 @@ class AccuracyGuard:
         export = tuple(self.variant.export.items())
         return diagnosis.DiagnosisSubject(self._runtime, end, net, self.kind, before, reader, export)
 
-    def _together(self, outcomes: Outcomes, best: RungTrial, rows: Sequence[Table]) -> Climb:
-        """The first layer, the first two, four, ... until the budget is kept."""
+    def _together(self, outcomes: Outcomes, best: RungTrial, sets: Sequence[Sequence[Table]]) -> Climb:
+        """Sets of layers one after the other, until the budget is kept."""
         quantizer, options = self._last(best.recipe)
         kept, trials = quantizer.kept, list[RungTrial]()
-        for count in _doubling(len(rows)):
-            more = kept(options, rows[:count]) if kept else {}
+        for number, rows in enumerate(sets, 1):
+            more = kept(options, rows) if kept else {}
             recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **more})
-            trials.append((yield from self._try(outcomes, "keep", f"keep-{count}", recipe)))
+            trials.append((yield from self._try(outcomes, "keep", f"keep-{number}", recipe)))
             if trials[-1].inside:
                 break
-        return trials or [
-            _nothing("keep", best, "no layer recovers accuracy and leaves the variant faster than unquantized")
-        ]
+        return trials or [_nothing("keep", best, "no layer recovers accuracy in the time that it may take")]
 
     # ------------------------------------------------------------------ one rung
 
@@ -455,30 +464,25 @@ def _by_gain(
     return sorted(cells, key=lambda each: -each[0]["gain"] / max(each[0]["cost"] or 0.0, FREE))
 
 
-def _affordable(order: Sequence[tuple[KeptLayer, Table]], whole: float | None) -> list[Table]:
-    """The first layers that mend anything, as long as together they leave it faster than `whole`.
+def _program(cells: Sequence[KeptLayer], whole: float | None, slower: float | None) -> dict[str, Json]:
+    """What the integer program is asked for: the noise that stays, the time it costs, and how much time there is.
 
-    That is the latency before quantization, as costs are parts of the latency after it; where that gained none, smaller
-    is all that it is to become, and any layer may stay.
+    It ends faster than `whole`, the latency before quantization, as costs are parts of the latency after it; where that
+    gained none, smaller is all that it is to become, and any layer may stay. `slower`: what the user allows.
     """
-    rows, ratio = list[Table](), 1.0
-    for cell, row in (each for each in order if each[0]["gain"] > 0):
-        ratio += max(cell["cost"] or 0.0, 0.0)
-        if whole is not None and 1 + CHANGE < whole <= ratio:
-            break
-        rows.append(row)
-    return rows
+    costs = [max(cell["cost"] or 0.0, FREE) for cell in cells]
+    faster = [whole / (1 + CHANGE) - 1] if whole is not None and whole > 1 + CHANGE else []
+    return {
+        "losses": [[cell["gain"], 0.0] for cell in cells],
+        "costs": [[0.0, cost] for cost in costs],
+        "most": min([sum(costs), *faster, *([] if slower is None else [slower])]),
+        "shares": list(SHARES),
+    }
 
 
 def _noise(sqnr_db: float | None) -> float:
     """Noise over signal."""
     return 0.0 if sqnr_db is None else float(10 ** (-sqnr_db / 10))
-
-
-def _doubling(most: int) -> list[int]:
-    """1, 2, 4, ... and `most`."""
-    powers = [1 << i for i in range(most.bit_length()) if 1 << i < most]
-    return [*powers, most] if most else []
 
 
 def _on_module(stage: Stage) -> bool:
@@ -500,6 +504,12 @@ def _unrounded(technique: str, after: Sequence[str]) -> Table:
 
 def _on_grid(technique: str) -> bool:
     return registry.technique(technique).on_grid
+
+
+def _lacking_libraries(module: ModuleType) -> str:
+    """Why a rung is not tried whose module needs libraries that are not installed, or ""."""
+    lacking = ", ".join(environments.missing(module))
+    return lacking and f"not tried: {lacking} is not installed; run: {environments.install_command(module)}"
 
 
 def _nothing(rung: str, best: RungTrial, reason: str) -> RungTrial:
