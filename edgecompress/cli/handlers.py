@@ -42,7 +42,7 @@ def options_of(args: argparse.Namespace, listener: Any) -> Any:
 
     from edgecompress.commands import job_run
 
-    names = ("out", "until", "offline", "untrusted", "remeasure", "require_measured", "store")
+    names = ("out", "until", "offline", "untrusted", "remeasure", "require_measured", "store", "jobs")
     chosen = {name: getattr(args, name) for name in names if hasattr(args, name)}
     return job_run.Options(**chosen, command=shlex.join(["edgecompress", *args.words]), listener=listener)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.commands import progress_line
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Choice, Outcome
-from edgecompress.pipeline import plan, store_place
+from edgecompress.pipeline import plan, side_by_side, store_place
 from edgecompress.pipeline.job import Job, Name
 from edgecompress.pipeline.runner import Listener, PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
@@ -37,9 +37,14 @@ class Options:
     untrusted: bool = False  # refuse a source that runs its author's code
     remeasure: bool = False
     require_measured: bool = False  # energy that no sensor measured is a failed check
+    jobs: int | None = None  # stages that build at once, while memory lasts; None: as many as processors, 4 at most
     command: str = "edgecompress.deploy(...)"  # for the report
     progress: bool | None = None  # one line of it; None: in notebooks and on terminals
     listener: Listener | None = None  # hears what happens, in the place of that line
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None and self.jobs < 1:
+            raise InputError(f"jobs: must be at least 1, not {self.jobs}")
 
     @property
     def hears(self) -> Listener:
@@ -128,6 +133,7 @@ def begin(job: Job, options: Options, scope: str) -> PlanRun:
         remeasure=options.remeasure,
         target=job.target.name,
         listener=options.hears,
+        jobs=options.jobs or side_by_side.usual(),
     )
 
 

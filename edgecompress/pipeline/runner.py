@@ -7,8 +7,9 @@ import dataclasses
 import json
 import platform
 import shutil
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,8 @@ from edgecompress.core import environments, plain_file, registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds
-from edgecompress.pipeline import code_digest, confinement, worker_process
+from edgecompress.pipeline import code_digest, confinement, side_by_side, worker_process
+from edgecompress.pipeline.side_by_side import SideBySide, Step, Turns
 from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
 from edgecompress.pipeline.worker_process import Patience
 from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
@@ -60,37 +62,62 @@ class PlanRun:
     listener: Listener = lambda event: None
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)  # of each search in the place of a stage
-    waiting: list[Stage | Substitute] = field(default_factory=list)  # steps known to come, for the time left
+    jobs: int = 1  # stages that build at once; what measures is alone
+    waiting: list[Step] = field(default_factory=list)  # steps known to come, for the time left
     ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
     began: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
         self.store.hold()
+        self._turns, self._telling, self._over = Turns(), threading.RLock(), threading.Event()
 
     @cached_property
     def _package(self) -> str:
         return code_digest.of_package()
 
-    def stages(self, steps: Sequence[Stage | Substitute], until: str = "") -> bool:
-        """Runs the steps in order, up to `until`; returns whether it was reached. Raises what ends the run."""
+    def stages(self, steps: Sequence[Step], until: str = "") -> bool:
+        """Runs the steps up to `until`, in order or side by side; returns whether it was reached.
+
+        Raises what ends the run.
+        """
         last = next((number for number, step in enumerate(steps, 1) if step.name == until), None)
-        later = self.waiting
-        self.waiting = [*steps[:last], *later]
-        while len(self.waiting) > len(later):
-            step = self.waiting.pop(0)
-            self.stage(step) if isinstance(step, Stage) else self.substitute(step)
-            if step.name == until:
-                return True
-        return False
+        due = steps[:last]
+        self.waiting[:0] = due
+        if self.jobs > 1:
+            SideBySide(self._do, self._fits, self._over.set, self.jobs).run(due)
+            self._in_order(due)
+        else:
+            for step in due:
+                self._do(step)
+        return last is not None
+
+    def _do(self, step: Step) -> Outcome:
+        with self._telling:
+            self.waiting.remove(step)
+        return self.stage(step) if isinstance(step, Stage) else self.substitute(step)
+
+    def _fits(self, step: Step) -> bool:
+        made = (self.outcomes[name].artifact for name in step.inputs.values() if name in self.outcomes)
+        return side_by_side.room(artifact for artifact in made if artifact)
+
+    def _in_order(self, steps: Sequence[Step]) -> None:
+        """The outcomes in the order of the plan, whichever ended first: those of a search before what it chose."""
+        for step in steps:
+            for name in [name for name in self.outcomes if name.startswith(f"{step.name}/")] + [step.name]:
+                self.outcomes[name] = self.outcomes.pop(name)
 
     def search(self, search: Search) -> Choice:
         """Asks a search for stages until it chooses."""
-        whole_s, after_s, took_s = self.expected_s(search), self.ahead_s, 0.0
+        whole_s, took_s, ahead_s = self.expected_s(search), 0.0, 0.0
         while not isinstance(step := search.step(self.outcomes), Choice):
-            self.ahead_s = after_s + max(0.0, whole_s - took_s - sum(map(self.expected_s, step)))
-            self.stages(step)
+            left_s = max(0.0, whole_s - took_s - sum(map(self.expected_s, step)))
+            self._later(left_s - ahead_s)
+            ahead_s = left_s
+            self.waiting[:0] = step
+            for stage in step:
+                self._do(stage)
             took_s += sum(self.outcomes[stage.name].wall_s for stage in step)
-        self.ahead_s = after_s
+        self._later(-ahead_s)
         self.store.remember_search(self._name(search), took_s)
         return step
 
@@ -122,6 +149,10 @@ class PlanRun:
         self.outcomes[stage.name] = outcome
         self._tell("ended", stage, outcome=outcome)
         return outcome
+
+    def _later(self, more_s: float) -> None:
+        with self._telling:
+            self.ahead_s += more_s
 
     # ------------------------------------------------------------------ one stage
 
@@ -179,10 +210,13 @@ class PlanRun:
 
     def _tell(self, kind: str, stage: Stage, stage_s: float = 0.0, **more: Any) -> None:
         """An event, of whose stage `stage_s` seconds are left."""
-        number, left_s = len({*self.outcomes, stage.name}), self.ahead_s + sum(map(self.expected_s, self.waiting))
-        of = number + len(self.waiting)
-        left_s += stage_s
-        self.listener(Event(kind, stage, number=number, of=of, left_s=left_s, target=self.target, **more))
+        with self._telling:
+            if self._over.is_set():
+                return
+            number, left_s = len({*self.outcomes, stage.name}), self.ahead_s + stage_s
+            left_s += sum(self.expected_s(step) for step in self.waiting) / self.jobs
+            of = number + len(self.waiting)
+            self.listener(Event(kind, stage, number=number, of=of, left_s=left_s, target=self.target, **more))
 
     def expected_s(self, step: Stage | Search) -> float:
         """Seconds that a step takes: as the last time, as for other models, or as it says of itself."""
@@ -194,8 +228,7 @@ class PlanRun:
         self.store.require_room(2 * sum(a.size_bytes for a in inputs.values()))
         scratch = self.store.scratch(key_of(parts))
         log = self.store.log(stage.name)
-        alone = self.store.locked("measuring") if stage.max_age_s is not None else contextlib.nullcontext()
-        with alone:  # two runs on one store do not measure at once
+        with self._turn(stage):
             begin = time.monotonic()
             answer = self._answer(stage, inputs, scratch, log)
         plain_file.check_tree(scratch / "artifact", stage.name)
@@ -211,6 +244,16 @@ class PlanRun:
         entry = self.store.commit(scratch, parts, receipt)
         self.store.release(scratch.name)
         return entry
+
+    @contextlib.contextmanager
+    def _turn(self, stage: Stage) -> Iterator[None]:
+        """Waits until the stage may work: one that measures until nothing else does, in no run on this store."""
+        if stage.max_age_s is None:
+            with self._turns.building():
+                yield
+        else:
+            with self._turns.measuring(), self.store.locked("measuring"):
+                yield
 
     def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> Done:
         keep, size = self.store.keep(scratch.name), confinement.input_bytes(stage, inputs)
@@ -232,7 +275,7 @@ class PlanRun:
             "limits": dataclasses.asdict(allowed),
         }
         begin, expected_s = time.monotonic(), self.expected_s(stage)
-        patience = Patience(confinement.deadline_s(stage, size), stage.silence_s)
+        patience = Patience(confinement.deadline_s(stage, size), stage.silence_s, self._over)
         for message in worker_process.answers(request, scratch, log, patience):
             if "done" in message:
                 return message

@@ -12,9 +12,10 @@ import select
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgecompress.core import child_process, home, sandbox
@@ -28,10 +29,11 @@ LINK = "edgecompress-"  # to a worker's temporary folder
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds until a worker is stopped: from its start, and from its last answer."""
+    """Seconds until a worker is stopped: from its start, and from its last answer; `over` when nobody waits for it."""
 
     whole_s: float
     silence_s: float
+    over: threading.Event = field(default_factory=threading.Event)
 
 
 def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience) -> Iterator[Progress | Done]:
@@ -103,6 +105,8 @@ def _lines(
         if now - looked >= child_process.LOOK_S:
             _check_memory(request, process.pid)
             looked = now
+        if patience.over.is_set():
+            raise StageFailed(f"{request['stage']}: stopped, as the run ended")
         waits, output = opened.waits, process.stdout.fileno()
         ready, _, _ = select.select([output, *waits], [], [], child_process.LOOK_S)
         if waits and waits[0] in ready:

@@ -9,6 +9,7 @@ from edgecompress.cli.grammar.entry import Command, argument
 from edgecompress.cli.grammar.shared import (
     BATCH,
     JOB,
+    JOBS,
     MODEL,
     OFFLINE,
     REQUIRE_MEASURED,
@@ -34,6 +35,7 @@ DEPLOYED = (
     argument("--until", default="", metavar="STAGE", help="stop after this stage; `plan` lists the stages"),
     argument("--untrusted", action="store_true", help="refuse models and data that execute their author's code"),
     *RUNNING,
+    JOBS,
     REQUIRE_MEASURED,
 )
 

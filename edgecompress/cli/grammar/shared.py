@@ -65,6 +65,13 @@ JOB = (
     SAMPLES,
     *MEASURING,
 )
+JOBS = argument(
+    "--jobs",
+    type=int,
+    metavar="N",
+    help="stages that build at once, while memory lasts; what measures is alone (default: as many as processors, "
+    "4 at most)",
+)
 RUNNING = (
     OFFLINE,
     argument("--remeasure", action="store_true", help="measure again, even if a stored measurement is recent"),
