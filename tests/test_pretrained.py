@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from edgecompress.core import registry
 from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError
-from edgecompress.core.model import Artifact, Context, Request
-from edgecompress.core.settings import Source
+from edgecompress.core.model import Artifact, Context, Request, Stage
+from edgecompress.core.settings import Limits, Source
 from edgecompress.data import tensors, texts
 from edgecompress.formats import torch_module
 from edgecompress.packaging import model_card
-from edgecompress.stages import data, pretrained, shipped_items
+from edgecompress.pipeline import job, plan
+from edgecompress.pipeline.conversion import TRACE
+from edgecompress.stages import data, golden, pretrained, shipped_items, trace, verify
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -249,12 +252,105 @@ def test_what_ships_has_the_tokenizer(tmp_path: Path) -> None:
     fed = samples(tmp_path / "samples", Source(str(folder), str(lines(tmp_path / "a.tsv")), length=8))
     out = tmp_path / "excerpt"
     out.mkdir()
-    golden = dataclasses.replace(fed, outputs=())
-    shipped_items.run(Request({"samples": fed, "golden": golden}, out, {"items": 2}, Context()))
+    answers = dataclasses.replace(fed, outputs=())
+    shipped_items.run(Request({"samples": fed, "golden": answers}, out, {"items": 2}, Context()))
     assert (out / "tokenizer" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
     (payload := tmp_path / "payload").mkdir()
     told = model_card._tokenizer(dataclasses.replace(fed, path=out), payload)["tokenizer"]
     assert [file["path"] for file in told] == ["tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"]
+
+
+# --------------------------------------------------------------------------- texts of several lengths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [bert, llama])
+def test_at_each_length_the_file_answers_as_the_library_does_to_the_text_alone(
+    tmp_path: Path, make: Callable[[], Any]
+) -> None:
+    net = make()
+    folder = with_tokenizer(saved(tmp_path / "net", net))
+    source = Source(str(folder), str(lines(tmp_path / "a.tsv", 48)), length=(6, 12), metric="none")
+    fed = samples(tmp_path / "samples", source)
+    model = exported(tmp_path, source, loaded(tmp_path / "module", source, fed), fed)
+    session = registry.load("runtimes", "onnx").open(model, 1)
+    for length in (6, 9, 12):
+        ids, mask = (tensors.load(fed, "test", name)[:, :length] for name in ("input_ids", "attention_mask"))
+        i = int(np.flatnonzero(mask.sum(1) < 6)[0])
+        given = {"input_ids": ids[i : i + 1], "attention_mask": mask[i : i + 1], "token_type_ids": 0 * mask[i : i + 1]}
+        own = int(mask[i].sum())
+        answer = session.run({spec.name: given[spec.name] for spec in model.inputs})[model.outputs[0].name]
+        with torch.inference_mode():
+            right = net(input_ids=torch.from_numpy(given["input_ids"][:, :own])).logits
+        ours = answer[:, :own] if right.ndim == 3 else answer
+        np.testing.assert_allclose(ours, right.numpy(), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_file_that_is_wrong_for_short_texts_alone_is_refused(tmp_path: Path) -> None:
+    folder = with_tokenizer(saved(tmp_path / "net", bert()))
+    source = Source(str(folder), str(lines(tmp_path / "a.tsv", 48)), length=(3, 6, 12), metric="none")
+    fed = samples(tmp_path / "samples", source)
+    net = loaded(tmp_path / "module", source, fed)
+    (tmp_path / "golden").mkdir()
+    right = golden.run(Request({"model": net, "samples": fed}, tmp_path / "golden", {"splits": ["test"]}, Context()))
+    model = exported(tmp_path, source, net, fed)
+    options = {"runtime": "onnx", "metric": "none", "limits": dataclasses.asdict(Limits(sqnr_db=60.0))}
+    for name, ok in (("good", True), ("bad", False)):
+        (tmp_path / name).mkdir()
+        parts = {"model": model, "golden": right, "samples": fed}
+        checks = {c["name"]: c for c in verify.run(Request(parts, tmp_path / name, options, Context())).facts["checks"]}
+        assert checks["sqnr_db"]["ok"] is ok
+        assert checks["length_6"]["value"] + checks["length_12"]["value"] == tensors.count(fed, "test")
+        assert checks["length_3"]["says"].startswith("Not verified at a length of 3: no text")
+        model = half_as_loud_below(model, 12)
+
+
+def test_the_axis_stays_open_where_the_runtimes_files_can(tmp_path: Path) -> None:
+    folder = with_tokenizer(saved(tmp_path / "net", bert()))
+    toml = tmp_path / "source.toml"
+    toml.write_text(f'model = "{folder}"\ndata = "{lines(tmp_path / "a.tsv")}"\nlength = [8, 24]\n')
+    planned = plan.deploy(job.job(str(toml), "x86", only=("fp32", "litert-fp32")))
+    traces = {s.name: s.options["dynamic"] for s in planned.stages if isinstance(s, Stage) and s.call == TRACE}
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    assert traces == {"trace": {name: {"1": "length:8..24"} for name in names}, "litert-fp32/trace": {}}
+
+
+def exported(tmp_path: Path, source: Source, net: Artifact, fed: Artifact) -> Artifact:
+    """The net as an .onnx."""
+    for out in ("program", "onnx"):
+        (tmp_path / out).mkdir()
+    options = {"dynamic": sources.resolved(source).dynamic}
+    program = trace.run(Request({"model": net, "samples": fed}, tmp_path / "program", options, Context()))
+    made: Artifact = registry.load("runtimes", "onnx").export(
+        Request({"model": program}, tmp_path / "onnx", None, Context())
+    )
+    return made
+
+
+def half_as_loud_below(model: Artifact, length: int) -> Artifact:
+    """An .onnx whose answers are halved for texts that are shorter."""
+    import onnx
+
+    file = model.file(".onnx")
+    proto = onnx.load(file)
+    last = next(n for n in proto.graph.node if model.outputs[0].name in n.output)
+    last.output[0] = "whole"
+    text = f"""<ir_version: 8, opset_import: ["" : {proto.opset_import[0].version}]>
+    agraph (int64[1, L] input_ids, float[1, 2] whole) => (float[1, 2] {model.outputs[0].name}) {{
+        size = Shape (input_ids)
+        axis = Constant <value_ints = [1]> ()
+        tokens = Gather (size, axis)
+        most = Constant <value_ints = [{length}]> ()
+        short = Less (tokens, most)
+        half = Constant <value_floats = [0.5]> ()
+        one = Constant <value_floats = [1.0]> ()
+        factor = Where (short, half, one)
+        {model.outputs[0].name} = Mul (whole, factor)
+    }}"""
+    proto.graph.node.extend(onnx.parser.parse_model(text).graph.node)
+    onnx.save(proto, file)
+    return model.write()
 
 
 # --------------------------------------------------------------------------- what is refused

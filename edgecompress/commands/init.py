@@ -76,7 +76,7 @@ description = {description}
 # augment = ["flip", "crop"] # what training may do to a picture: mirror it, shift it
 # licence = "MIT"
 # task = "embedding" # of a Hugging Face folder, where it is not that of its architecture
-# length = 128 # tokens of a text, for a Hugging Face folder
+# length = 128 # tokens of a text, for a Hugging Face folder; [32, 128]: short texts run on a shorter shape
 # constants = {{ rate = 16000 }} # inputs that are always the same: they go into the model
 # state = {{ h = "hn" }} # inputs that are an output of the call before, and zero at first
 # sequence = 32 # items from one first call to the next; left out: each split is one sequence

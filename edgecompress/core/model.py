@@ -19,6 +19,9 @@ Status = Literal["measured", "estimated", "simulated", "replayed", "unavailable"
 # --------------------------------------------------------------------------- tensors and artifacts
 
 
+OPEN = 2**31 - 1  # the largest size of a dimension that states none
+
+
 @dataclass(frozen=True)
 class Dim:
     """A named dynamic dimension and the sizes it may take, both ends included."""
@@ -71,8 +74,14 @@ class TensorSpec:
         return 0 if self.shape and not self.layout else None
 
     def concrete(self, batch: int = 1) -> tuple[int, ...]:
-        """The shape with each dynamic dimension set: `batch` for the one of that name, else the smallest size."""
-        return tuple(d if isinstance(d, int) else batch if d.name == "batch" else d.min for d in self.shape)
+        """The shape with each dynamic dimension set: `batch` for the one of that name, else its largest size.
+
+        Of a dimension that states no range it is the smallest.
+        """
+        sizes = (d if isinstance(d, int) else d.max if d.max < OPEN else d.min for d in self.shape)
+        return tuple(
+            batch if isinstance(d, Dim) and d.name == "batch" else n for d, n in zip(self.shape, sizes, strict=True)
+        )
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> TensorSpec:

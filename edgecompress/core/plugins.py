@@ -134,6 +134,8 @@ class RuntimePlugin(Step):
     """Why this machine cannot export with these options, or ""; loads nothing."""
     folder: str = ""
     """A file that identifies a source that is a folder."""
+    fixed: bool = False
+    """Its files have fixed shapes, but for the batch: axes that a source keeps open get the sizes of the data's."""
     sized: bool = False
     """`read` has the input "samples" where the data is not random: axes that the source leaves open get their sizes."""
     for_tests: bool = False

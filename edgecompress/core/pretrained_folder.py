@@ -101,6 +101,12 @@ def check_weights(folder: Path) -> None:
             raise InputError(f"{folder}: has no {shard}, which {INDEX} names; copy the missing file, or save it again")
 
 
+def text_inputs(folder: Path) -> tuple[str, ...]:
+    """The inputs of a net of texts."""
+    kinds = read(folder).get("type_vocab_size")
+    return ("input_ids", "attention_mask", *(("token_type_ids",) if isinstance(kinds, int) and kinds > 1 else ()))
+
+
 def keep_tokenizer(folder: Path, out: Path) -> None:
     """Copies the tokenizer's files, where the folder has any."""
     for name in TOKENIZER_FILES:

@@ -140,19 +140,25 @@ class Source:
     sequence: int | None = None  # items of a sequence, before which state is zero; left out: each split is one
     labels: tuple[str, ...] = ()  # class names
     task: str = ""  # of a Hugging Face folder, where it is not that of its architecture: "embedding", ...
-    length: int | None = None  # tokens of a text; left out: 128, or as many as the net has positions
+    length: int | tuple[int, ...] | None = None  # tokens of a text, or several; left out: 128, or the net's positions
     detect: Detect | None = None  # which outputs are boxes and scores
     licence: str = ""
 
     def __post_init__(self) -> None:
         if self.samples is not None and self.samples < 1:
             raise ValueError("samples must be at least 1")
-        if self.length is not None and not 1 <= self.length <= MOST_NUMBERS:
+        if self.length is not None and not all(1 <= length <= MOST_NUMBERS for length in self.lengths or (0,)):
             raise ValueError(f"length must be 1 to {MOST_NUMBERS}")
         if self.sequence is not None and (self.sequence < 1 or not self.state):
             raise ValueError("sequence must be at least 1, and is for a source with state")
         if both := sorted(self.constants.keys() & self.state.keys()):
             raise ValueError(f"'{both[0]}' is in constants and in state; it is one of them")
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths that texts are filled up to, the shortest first; none where nobody says."""
+        given = self.length if isinstance(self.length, tuple) else (self.length,)
+        return tuple(sorted({length for length in given if length is not None}))
 
     def calls(self, part: Literal["model", "data", "metric"]) -> bool:
         """Whether a part is a function of the user's own."""

@@ -17,6 +17,7 @@ from edgecompress.core.settings import SPLITS, TRAIN, Source
 TORCH = ("module", "program")
 LOAD = "stages.trace:load"  # what loads a torch net
 PRETRAINED = "stages.pretrained:load"  # and one of a Hugging Face folder
+LENGTH = "length"  # the dimension of texts of several lengths
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ def resolved(source: Source) -> ResolvedSource:
     kind, call, runs_code = _kind(source)
     if call == PRETRAINED and source.preprocess is None and _pictures(Path(source.data)):
         source = dataclasses.replace(source, preprocess=pretrained_folder.preprocess(Path(source.model)))
+    if call == PRETRAINED and len(source.lengths) > 1:
+        axes = {"1": f"{LENGTH}:{source.lengths[0]}..{source.lengths[-1]}"}
+        own = dict.fromkeys(pretrained_folder.text_inputs(Path(source.model)), axes)
+        source = dataclasses.replace(source, dynamic={**own, **source.dynamic})
     return ResolvedSource(**vars(source), kind=kind, call=call, runs_code=runs_code)
 
 

@@ -26,6 +26,8 @@ TEXT, PAIR, LABEL = ("text", "sentence", "sentence1"), ("text_pair", "sentence2"
 LARGEST = 4 << 30  # bytes of a file
 NOT_UTF8 = "its text is not UTF-8; save it as UTF-8"
 LENGTH = 128  # tokens of an item, where nobody says how many
+MASK = "attention_mask"  # the input that has 1 where there is a token
+LENGTHS = "lengths"  # in the facts of samples that are to be run at several: those, the shortest first
 UNJUDGED = -100  # the label of a position that counts for nothing
 
 
@@ -141,14 +143,15 @@ def of(source: Source) -> Texts:
             "tokenizer.save_pretrained, or give a function pkg.mod:fn as data"
         ) from error
     most = getattr(config, "max_position_embeddings", None) or LENGTH
-    if source.length and source.length > most and hasattr(config, "max_position_embeddings"):
-        raise InputError(f"source.length is {source.length}; the net of {folder} has {most} positions: give fewer")
+    length = max(source.lengths, default=min(LENGTH, most))
+    if length > most and hasattr(config, "max_position_embeddings"):
+        raise InputError(f"source.length is {length}; the net of {folder} has {most} positions: give fewer")
     names = [str(name) for _, name in sorted((config.id2label or {}).items())]
     return Texts(
         tokenizer,
         pretrained_folder.task(folder, source.task),
-        source.length or min(LENGTH, most),
-        (getattr(config, "type_vocab_size", 0) or 0) > 1,
+        length,
+        "token_type_ids" in pretrained_folder.text_inputs(folder),
         names if len(names) > 1 else (),
     )
 

@@ -37,15 +37,17 @@ def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start:
     Those before its first technique are shared with the others, unless it starts from a stage that is its own.
     """
     at, own, made = start or SOURCE, bool(start), list[str]()
+    dynamic = open_axes(job, variant.runtime or job.target.value.runtime)
     for index, (call, options) in enumerate(calls):
-        own = own or call.endswith(":apply") or bool(options)
+        closed = call == TRACE and dynamic != job.resolved.dynamic
+        own = own or call.endswith(":apply") or bool(options) or closed
         name = f"{variant.name}/{_short(call)}" if own else _short(call)
         if own and name in stages:  # the same technique once more
             name = f"{name}-{sum(s.startswith(name) for s in stages) + 1}"
         if "training" in registry.step(call).needs:
             stages.setdefault("training", _training(job))
         if name not in stages:
-            step = _aligned(job, variant, _step(job, name, (call, options), at), stages)
+            step = _aligned(job, variant, _step(job, name, (call, options), at, dynamic), stages)
             goal = _goal(step)
             stages[name] = _fit(job, variant, (step, goal), calls[index + 1 :]) if goal else step
         made += [name] if call.endswith(":apply") else []
@@ -55,7 +57,16 @@ def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start:
 
 def shared(job: Job, call: str, at: str) -> Stage:
     """The stage of a conversion before any technique, which all variants share."""
-    return _step(job, _short(call), (call, {}), at)
+    return _step(job, _short(call), (call, {}), at, job.resolved.dynamic)
+
+
+def open_axes(job: Job, runtime: str) -> Mapping[str, Mapping[str, str]]:
+    """The axes that the source keeps open, as `dynamic` has them, as far as the runtime's files do."""
+    declared = job.resolved.dynamic
+    if not registry.runtime(runtime).fixed:
+        return declared
+    batches = {name: {a: d for a, d in axes.items() if d.startswith("batch:")} for name, axes in declared.items()}
+    return {name: axes for name, axes in batches.items() if axes}
 
 
 def _short(call: str) -> str:
@@ -64,7 +75,7 @@ def _short(call: str) -> str:
     return f"export-{plugin}" if function == "export" else plugin
 
 
-def _step(job: Job, name: str, call: Call, at: str) -> Stage:
+def _step(job: Job, name: str, call: Call, at: str, dynamic: Mapping[str, Mapping[str, str]]) -> Stage:
     reference, options = call
     traces, called = reference == TRACE, registry.step(reference)
     needs = ("samples",) if traces else called.needs
@@ -74,7 +85,7 @@ def _step(job: Job, name: str, call: Call, at: str) -> Stage:
         name,
         reference,
         {"model": at, **{role: _maker(job, role) for role in needs}},
-        {"dynamic": job.source.value.dynamic} if traces else options,
+        {"dynamic": dynamic} if traces else options,
         user_code=code and (traces or "module" in called.reads),
         user_files=tuple(str(options[option]) for option in files if options.get(option)),
         estimate_s=_trained_s(called, options) if called.trains else ESTIMATE_S[reference.split(":")[1]],
@@ -125,7 +136,8 @@ def _fit(job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Se
         )
     chain = [(call, options) for call, options in rest if not registry.step(call).trains]
     runtime = variant.runtime or job.target.value.runtime
-    stages = tuple(_step(job, f"{i}-{_short(call[0])}", call, "") for i, call in enumerate(chain, 1))
+    dynamic = open_axes(job, runtime)
+    stages = tuple(_step(job, f"{i}-{_short(call[0])}", call, "", dynamic) for i, call in enumerate(chain, 1))
     return Fit(step, goal, stages, runtime, catalog.profile(TRIALS).value, simulated, device_plugins(job))
 
 

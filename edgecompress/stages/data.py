@@ -18,7 +18,7 @@ from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import WARNINGS, Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
-from edgecompress.data import loaders, npy, preprocess, repeated_items, tensors
+from edgecompress.data import loaders, npy, preprocess, repeated_items, tensors, texts
 from edgecompress.data.loaders import WHOLE, Item, Items
 from edgecompress.data.repeated_items import ItemWriter, RepeatedItems
 from edgecompress.stages import doubts
@@ -81,6 +81,8 @@ def run(request: Request) -> Artifact:
         pretrained_folder.keep_tokenizer(Path(source.model), request.out / pretrained_folder.TOKENS)
     divided = [[origin or "data", *splits] for origin, splits in groups.items() if splits != (origin,)]
     facts = {**_facts(source, feed, writers), "split_by_seed": bool(divided), "cut": divided}
+    if len(source.lengths) > 1 and texts.MASK in writers["test"].columns:
+        facts[texts.LENGTHS] = source.lengths
     inputs = _specs(writers, source.preprocess)
     return Artifact(
         request.out, "samples", inputs, facts={**facts, **_doubts(request.out, source.preprocess, inputs)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
-from edgecompress.core.model import Artifact, Dim, TensorSpec
+from edgecompress.core.model import OPEN, Artifact, Dim, TensorSpec
 from edgecompress.core.settings import Source
 from edgecompress.data import dynamic_axes
 from edgecompress.data.dynamic_axes import Dims
@@ -37,9 +37,7 @@ def exported(net: torch.nn.Module, source: Source, batch: int) -> torch.export.E
     trace.outputs_of(still, {word: tensor[:batch] for word, tensor in items.items()}, name)
     dims = dynamic_axes.declared(source.dynamic, list(items))
     try:
-        return _program(
-            still, items, {word: {0: Dim("batch", 1, trace.LARGEST), **dims.get(word, {})} for word in items}
-        )
+        return _program(still, items, {word: {0: Dim("batch", 1, OPEN), **dims.get(word, {})} for word in items})
     except Exception:
         try:
             return _program(still, {word: tensor[:batch] for word, tensor in items.items()}, dims)

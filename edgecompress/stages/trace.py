@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core import source as sources
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
-from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.model import OPEN, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.core.settings import Source
 from edgecompress.data import declared_ends, dynamic_axes, states, tensors
 from edgecompress.data.dynamic_axes import Dims
@@ -28,7 +28,6 @@ REQUIRES = ("torch", "safetensors")
 EXTRA = "torch"
 
 ITEMS = 8  # that the graph of a Keras net is compared with the net by
-LARGEST = 2**31 - 1  # of a dimension that states no range
 
 
 # --------------------------------------------------------------------------- stages
@@ -138,7 +137,7 @@ def module_specs(
     draft = Artifact(request.out, "module", tuple(specs))
     one = outputs_of(net, torch_module.example(draft, samples, 1), reference)
     two = _bigger(net, draft, samples) or one
-    batch = Dim("batch", 1, LARGEST)
+    batch = Dim("batch", 1, OPEN)
     inputs = [replace(s, shape=_dims(s, dims.get(s.name, {}), 1 if two is one else batch)) for s in specs]
     outputs = [TensorSpec(n, _shape(t, two[n], batch), _dtype(t)) for n, t in one.items()]
     inputs += _state_inputs(source.state, inputs, outputs)
@@ -338,9 +337,7 @@ def _known_symbols(
         if isinstance(size, int) or not size.node.expr.is_symbol or size.node.expr in symbols:
             continue
         limits = program.range_constraints[size.node.expr]
-        own = Dim(
-            "batch" if axis == 0 else f"{name}_{axis}", max(int(limits.lower), 1), int(min(limits.upper, LARGEST))
-        )
+        own = Dim("batch" if axis == 0 else f"{name}_{axis}", max(int(limits.lower), 1), int(min(limits.upper, OPEN)))
         symbols[size.node.expr] = dims.get(name, {}).get(axis, own)
     return symbols
 

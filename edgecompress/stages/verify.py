@@ -30,7 +30,7 @@ from edgecompress.device.agent.operators import OperatorsAnswer
 from edgecompress.device.agent.outputs import Outputs
 from edgecompress.device.request import AgentRequest
 from edgecompress.formats.precision import facts as precision_facts
-from edgecompress.stages import doubts, engine_defaults, reference_answers
+from edgecompress.stages import doubts, engine_defaults, reference_answers, text_lengths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,18 +94,20 @@ def run(request: Request) -> Artifact:
     shell = registry.load("transports", "host").connect({})
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {request.options['runtime']}")
-        asked = replace(_agent_request(request, "outputs"), defaults=engine_defaults.ITEMS)
-        told: Outputs = agent_client.ask(shell, asked, Path(scratch), DEADLINE_S)
+        first = replace(_agent_request(request, "outputs"), defaults=engine_defaults.ITEMS)
+        told: Outputs = agent_client.ask(shell, first, Path(scratch), DEADLINE_S)
         request.progress(0.6, "where its operators run")
         fallback = ([], "") if told["fallback"] == [] else _fallback(request, shell, limits)
         request.progress(0.8, "comparing")
-        results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
         reference_answers.keep(Path(scratch), _split(request), request.model, request.out)
         golden = request.inputs["golden"]
         pairs = _pairs(golden, request.model)
         defaults = engine_defaults.facts(told.get("defaults"), Path(scratch), _split(request), golden, pairs)
+        asked = text_lengths.Asked(shell, _agent_request(request, "outputs"), DEADLINE_S)
+        lengths = list(text_lengths.run(request, asked, Path(scratch)))
+        results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
     n = tensors.count(request.inputs["samples"], _split(request))
-    facts = _facts(results, [*_checks(results, limits), *_precision(request)]) | {"limits": asdict(limits)}
+    facts = _facts(results, [*_checks(results, limits), *lengths, *_precision(request)]) | {"limits": asdict(limits)}
     return Artifact(request.out, "verdict", facts={"n": n, **facts, **defaults}).write()
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.model import OPEN, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.engines.openvino import ir
 
 if TYPE_CHECKING:
     import openvino
 
 UNSAFE = re.compile(r"[^\w.-]+")  # in the name of a file
-LARGEST = 2**31 - 1  # of a dynamic axis without a limit
 QUANTIZE = "FakeQuantize"
 SHAPES = {"ShapeOf"}  # what is computed from these is no layer's answer
 VIEWS = {  # the same numbers, or some of them
@@ -169,7 +168,7 @@ def _shape(port: openvino.Output) -> Shape:
     def size(axis: int, dim: openvino.Dimension) -> int | Dim:
         if dim.is_static:
             return int(dim.get_length())
-        return Dim(f"axis_{axis}", dim.get_min_length(), dim.get_max_length() if dim.get_max_length() > 0 else LARGEST)
+        return Dim(f"axis_{axis}", dim.get_min_length(), dim.get_max_length() if dim.get_max_length() > 0 else OPEN)
 
     return tuple(size(axis, dim) for axis, dim in enumerate(port.get_partial_shape()))
 

@@ -23,6 +23,7 @@ REQUIRES = ("coremltools", "torch")
 IMPORTS = ("torch",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "coreml"
 FORMAT = "mlpackage"
+FIXED = True
 READS: tuple[str, ...] = ("program",)
 SUFFIX = ""
 

@@ -34,6 +34,7 @@ IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a 
 EXTRA = "ethos-u"
 ACCELERATOR = "the Ethos-U55"
 FORMAT = "vela"
+FIXED = True
 NOT_OPENED = "runs on its device only"
 NO_ARENA = "the report has Vela's estimate of the SRAM"
 NO_EMPTY = "it runs on its device only, and nothing is timed here"

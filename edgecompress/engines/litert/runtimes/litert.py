@@ -29,6 +29,7 @@ IMPORTS = ("ai_edge_litert.interpreter",)  # what `open` needs: loaded before a 
 EXTRA = "litert"
 ACCELERATOR = "XNNPACK"
 FORMAT = "tflite"
+FIXED = True
 SETTINGS = session.SETTINGS
 READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".tflite"

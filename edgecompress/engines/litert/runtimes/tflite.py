@@ -15,6 +15,7 @@ ENVIRONMENT = ("tflite-runtime==2.14.0", "numpy==1.26.4")  # it was built agains
 IMPORTS = ("tflite_runtime.interpreter",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = ""
 FORMAT = "tflite"
+FIXED = True
 SETTINGS = session.SETTINGS
 READS: tuple[str, ...] = ()
 SUFFIX = ""

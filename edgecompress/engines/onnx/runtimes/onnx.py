@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
-from edgecompress.core.model import WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.model import OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import declared_ends, dynamic_axes, tensors
 from edgecompress.engines.onnx import external, layer_outputs, settling
 from edgecompress.engines.onnx import session as onnx_session
@@ -45,7 +45,6 @@ SIZED = True  # open axes that an If asks for get the sizes of the data's
 OPSET = 20
 TF_OPSET = 18  # the newest that tf2onnx writes
 FILE = "model.onnx"
-LARGEST = 2**31 - 1  # of a dynamic dimension that states no range
 LARGEST_FILE = 2**31 - 1  # bytes: protobuf's own limit
 MOST_NODES = 1_000_000
 DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that differ from numpy's
@@ -361,7 +360,7 @@ def _shape(value: onnx.ValueInfoProto, batch: str) -> Shape:
         if isinstance(size, int):
             return size
         own = (axis == 0 and not elsewhere) or (batch and size == batch)
-        return Dim("batch" if own else size or f"{value.name}_{axis}", 1, LARGEST)
+        return Dim("batch" if own else size or f"{value.name}_{axis}", 1, OPEN)
 
     return tuple(dim(axis, size) for axis, size in enumerate(value.shape))
 

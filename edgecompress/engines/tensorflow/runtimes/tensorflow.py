@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, first_line
-from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core.model import OPEN, Artifact, Dim, Request, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.tensorflow import savedmodel
 
@@ -37,8 +37,7 @@ FOLDER = savedmodel.FILE  # a folder that holds it is a SavedModel
 SIZED = True
 RUNS_CODE = True  # a SavedModel is a program, and so are the layers that a Keras file names
 
-LARGEST = 2**31 - 1  # of a dynamic dimension
-ITEMS, OPEN = 2, 7  # of a first run: items, and the size of an axis that is open
+ITEMS, SIZE = 2, 7  # of a first run: items, and the size of an axis that is open
 ANY = object()
 SEPARABLE = {"groups": 1, "kernel_initializer": ANY, "kernel_regularizer": None, "kernel_constraint": None}
 ELDER: Mapping[str, Mapping[str, object]] = {  # what Keras 2 wrote of a layer that Keras 3 knows no more: the default
@@ -167,7 +166,7 @@ def _check_export(net: Any, folder: Path, file: Path) -> None:
     serve = savedmodel.tensorflow().saved_model.load(str(folder)).signatures[savedmodel.SIGNATURE]
     generator, items = np.random.default_rng(0), {}
     for name, spec in serve.structured_input_signature[1].items():
-        shape = [size or (OPEN if axis else ITEMS) for axis, size in enumerate(spec.shape)]
+        shape = [size or (SIZE if axis else ITEMS) for axis, size in enumerate(spec.shape)]
         drawn = generator.normal(size=shape) if spec.dtype.is_floating else generator.integers(0, 2, shape)
         items[name] = drawn.astype(spec.dtype.as_numpy_dtype)
     arrays = [items[tensor.name] for tensor in net.inputs] if {t.name for t in net.inputs} == {*items} else []
@@ -301,7 +300,7 @@ def _spec(name: str, tensor: TensorInfo, path: Path) -> TensorSpec:
 
 
 def _dim(name: str, axis: int, size: int | None) -> int | Dim:
-    return size if size is not None else Dim("batch" if axis == 0 else f"{name}_{axis}", 1, LARGEST)
+    return size if size is not None else Dim("batch" if axis == 0 else f"{name}_{axis}", 1, OPEN)
 
 
 def _rehearsed(artifact: Artifact, path: Path) -> Artifact:
