@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from edgecompress.commands.job_run import Options, Result
     from edgecompress.commands.package import package
     from edgecompress.commands.profile import profile
+    from edgecompress.commands.search import SearchResult, search
     from edgecompress.commands.verify import verify
     from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 
@@ -25,6 +26,7 @@ _HOMES = {
     "commands.job_run": ("Options", "Result"),
     "commands.package": ("package",),
     "commands.profile": ("profile",),
+    "commands.search": ("SearchResult", "search"),
     "commands.verify": ("verify",),
     "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
 }
@@ -39,6 +41,7 @@ __all__ = [
     "InputError",
     "Options",
     "Result",
+    "SearchResult",
     "SensitivityRequest",
     "StageFailed",
     "analyze",
@@ -47,6 +50,7 @@ __all__ = [
     "diagnose",
     "package",
     "profile",
+    "search",
     "verify",
 ]
 

@@ -27,6 +27,7 @@ from edgecompress.pipeline.plan import Plan
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from edgecompress.commands.search import SearchResult
     from edgecompress.reporting.compare import ReportComparison
 
 
@@ -203,6 +204,54 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
         line(screen, result.message)
     lines(screen, _places(result))
     return result.exit_code
+
+
+def trial(screen: Console, args: argparse.Namespace, row: Mapping[str, Any]) -> None:
+    """A line for a trial of a search: number, recipe, change of the accuracy, share of the baseline, state."""
+    if args.quiet:
+        return
+    values, first = row["values"], next((n for n in ("latency", "instructions", "size") if n in row["values"]), "")
+    share = f"{values[first]:.2f}x" if first else ""
+    state = "ok" if row["inside"] else "lost" if row["change"] else "not built"
+    known = ", stored" if row.get("stored") else ""
+    line(screen, f"{row['number']:>4}  {cut(row['words'], 44):<44} {row['change']:>10} {share:>6}  {state}{known}")
+    if args.verbose and row["reason"]:
+        line(screen, f"      {row['reason']}", "dim")
+
+
+def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> int:
+    """What a search found: the front, the knobs that mattered, the target to keep; then how its deploy ended."""
+    if args.json:
+        told = {**found.facts(), "target": str(found.target) if found.target else None}
+        print_json(
+            {"search": told, **_result_data(found.shipped), "summary": found.shipped.read_report().get("summary")}
+        )
+        return found.shipped.exit_code
+    if args.quiet:
+        return ended(screen, args, found.shipped)
+    built = sum(row["inside"] for row in found.rows)
+    line(screen, f"search {found.id}: {len(found.rows)} trials, {built} inside the limits; ended: {found.why}")
+    rows = [("", "recipe", "accuracy", *found.objectives)]
+    for row in found.front:
+        values = (f"{row['values'][name]:.3g}" for name in found.objectives)
+        rows.append((str(row["number"]), row["words"], row["change"], *values))
+    if found.front:
+        lines(screen, fitted([(*row[:1], *row[2:], row[1]) for row in rows], width()))
+    if found.importances:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in [*found.importances.items()][:5])
+        line(screen, f"what mattered: {shares}")
+    if found.target:
+        lines(
+            screen, [f"kept as {_short(found.target)}; ship it again: edgecompress deploy --from-search {found.id}", ""]
+        )
+        lines(screen, ["# the best by the first objective", *_best(found), ""])
+    return ended(screen, args, found.shipped)
+
+
+def _best(found: SearchResult) -> list[str]:
+    """The first variant of the target, as its file has it."""
+    text = found.target.read_text(encoding="utf-8") if found.target else ""
+    return ["[[variant]]", *text.split("[[variant]]\n")[1].rstrip().splitlines()]
 
 
 def _places(result: Result) -> Iterable[str]:

@@ -23,17 +23,17 @@ def request_of(args: argparse.Namespace) -> dict[str, Any]:
     return request
 
 
-def _settings(texts: Sequence[str], example: str) -> dict[str, Json]:
+def _settings(texts: Sequence[str], example: str, option: str = "--set") -> dict[str, Json]:
     """KEY=VALUE texts as a table; raises InputError."""
     from edgecompress.core import config
 
-    return {key: config.from_text(value) for key, value in _pairs(texts, example).items()}
+    return {key: config.from_text(value) for key, value in _pairs(texts, example, option).items()}
 
 
-def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
+def _pairs(texts: Sequence[str], example: str, option: str = "--set") -> dict[str, str]:
     """KEY=VALUE texts, the values as they are written; raises InputError."""
     if bad := [text for text in texts if "=" not in text]:
-        raise InputError(f"--set {bad[0]}: write --set KEY=VALUE, for example --set {example}")
+        raise InputError(f"{option} {bad[0]}: write {option} KEY=VALUE, for example {option} {example}")
     return {key.strip(): value for key, _, value in (text.partition("=") for text in texts)}
 
 
@@ -53,6 +53,12 @@ def _plans(args: argparse.Namespace) -> tuple[list[tuple[Any, Any]], Mapping[str
     from edgecompress.pipeline.job import job
 
     request = request_of(args)
+    if getattr(args, "from_search", ""):
+        from edgecompress.commands import search
+
+        own = {**request, **({"model": args.model} if args.model else {})}
+        del own["target"]
+        return plan.deploy_all([args.from_search], lambda name: search.found_job(str(name), args.store, own))
     return plan.deploy_all(args.target.split(","), lambda name: job(args.model, **request | {"target": name}))
 
 
@@ -114,6 +120,30 @@ def deploy(args: argparse.Namespace) -> int:
     with Phases(screen, args, plans) as progress:
         result = deploy.run(job, steps, options_of(args, progress))
     return console.ended(screen, args, result)
+
+
+def search(args: argparse.Namespace) -> int:
+    """Searches recipes for a target, and ships the best."""
+    from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
+    from edgecompress.commands import search
+    from edgecompress.pipeline.job import job
+
+    names = ("minutes", "trials", "patience", "sampler")
+    told = {f"search.{name}": value for name in names if (value := getattr(args, name)) is not None}
+    if args.objectives:
+        told["search.objectives"] = args.objectives.split(",")
+    if args.train:
+        told["search.train"] = True
+    limits = _settings(args.limit, "size=0.3", "--limit")
+    request: Any = request_of(args)
+    request["settings"] |= told | {f"search.limits.{name}": value for name, value in limits.items()}
+    search.require()
+    screen = console.open(args)
+    with Progress(screen, args) as progress:
+        made = job(args.model, **request)
+        found = search.run(made, request, options_of(args, progress), lambda row: console.trial(screen, args, row))
+    return console.searched(screen, args, found)
 
 
 def guard(args: argparse.Namespace) -> int:

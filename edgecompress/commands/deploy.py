@@ -108,10 +108,13 @@ def deploy(
     return run(*plans[0], options) if targets is not target else run_all(plans, options, refused)
 
 
-def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result:
+def run(
+    job: Job, steps: Plan, options: Options, later_s: float = 0.0, search: Mapping[str, Json] | None = None
+) -> Result:
     """Runs a plan made by `plan.deploy`, and ships the variant that its search chose.
 
-    `later_s` is how many seconds the plans after it may take: they belong to the time left.
+    `later_s` is how many seconds the plans after it may take: they belong to the time left. `search`: how the variants
+    were found, for the report.
     """
     check(job, steps, options)
     walk = begin(job, options, f"{job.source.given}>{job.target.path}")
@@ -128,7 +131,7 @@ def run(job: Job, steps: Plan, options: Options, later_s: float = 0.0) -> Result
         return Result(0, f"stopped after {options.until}", outcomes=walk.outcomes)
     walk.ahead_s = later_s
     choice = walk.search(steps.race)
-    report = walk.stage(report_request.stage(job, walk, steps.race, choice, options))
+    report = walk.stage(report_request.stage(job, walk, steps.race, choice, options, search))
     if report.artifact is None:
         raise StageFailed(report.reason)
     remember(walk, report.artifact)

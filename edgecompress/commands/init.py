@@ -45,6 +45,19 @@ cosine = 0.95 # of each output with the source's, at least
 # strict = true # refuse what the items, or the sessions, are too few to decide, too (--strict)
 # on_device = 0.05 # how far its answers on a device elsewhere may be from those on this machine, as relative RMS
 
+# [search] # what `edgecompress search` tries and is after; all but accuracy is a share of the first reference's
+# objectives = ["latency", "accuracy"] # as little as possible of each: size, memory, energy, instructions, too
+# limits = {{ size = 0.3 }} # at most, by objective; of accuracy the loss
+# runtimes = ["onnx"] # left out: those of the variants below
+# techniques = ["int8", "prune_channels"] # and precisions; left out: all that the source reaches
+# train = true # techniques that train are tried, too
+# minutes = 15 # no trial begins after that
+# trials = 200 # at most
+# patience = 40 # trials without a gain, at most
+# sampler = "tpe" # or nsga2, random
+# [search.knobs.prune_channels] # option = the values that are tried: low and high, with step or log, or choices
+# macs = {{ low = 0.5, high = 0.95, step = 0.05 }}
+
 # Ways to reach the target. Each is built, verified and raced: the fastest that keeps the limits ships; between those
 # that measure the same this order decides. `use` is a precision or a technique; further keys are its options.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,15 @@ from edgecompress.reporting import external_results
 from edgecompress.reporting.request import ChoiceFacts, ReportRequest, StageRow
 
 
-def stage(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, options: Options) -> Stage:
-    """The stage that writes the report from the outcomes so far."""
+def stage(
+    job: Job,
+    walk: PlanRun,
+    race: Race | Count,
+    choice: Choice,
+    options: Options,
+    search: Mapping[str, Json] | None = None,
+) -> Stage:
+    """The stage that writes the report from the outcomes so far; `search`: how the variants were found."""
     alone = ("source", "golden", "energy", "ops", "count")
     profilers = [name for name in walk.outcomes if name.startswith("pass/")]
     inputs = {role: role for role in (*alone, *profilers) if _exists(walk, role)}
@@ -35,7 +43,7 @@ def stage(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, options: 
     for entrant in race.entrants:
         made = {"artifact": entrant.artifact, "verdict": entrant.verdict, "agree": entrant.agrees}
         inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _exists(walk, stage)}
-    request = dataclasses.asdict(_request(job, walk, race, choice, options))
+    request = dataclasses.asdict(_request(job, walk, race, choice, options)) | {"search": search}
     return Stage("report", "stages.report:run", inputs, request, context=RUN_CONTEXT)
 
 

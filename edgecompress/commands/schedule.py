@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -226,11 +225,13 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
         *references,
     ]
     lines = [f"# {file.name}, by `edgecompress schedule convert`. `edgecompress deploy MODEL --target FILE` goes on."]
-    lines += [f"{key} = {_toml(value)}" for key, value in {"description": f"{file.stem}: {target}", **top}.items()]
+    lines += [
+        f"{key} = {config.to_toml(value)}" for key, value in {"description": f"{file.stem}: {target}", **top}.items()
+    ]
     limits = {key: value for key, value in _table(raw.get("limits")).items() if key not in LIKENESS}
-    lines += ["", "[limits]", *(f"{key} = {_toml(value)}" for key, value in limits.items())]
+    lines += ["", "[limits]", *(f"{key} = {config.to_toml(value)}" for key, value in limits.items())]
     for variant in variants:
-        lines += ["", "[[variant]]", *(f"{key} = {_toml(value)}" for key, value in variant.items())]
+        lines += ["", "[[variant]]", *(f"{key} = {config.to_toml(value)}" for key, value in variant.items())]
     return "\n".join([*lines, ""])
 
 
@@ -240,15 +241,6 @@ def _tables(value: object) -> list[dict[str, Any]]:
 
 def _table(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _toml(value: object) -> str:
-    """A value as TOML has it: JSON but for tables."""
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + " }"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 # --------------------------------------------------------------------------- training

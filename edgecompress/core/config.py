@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import re
 import types
@@ -195,3 +196,18 @@ def from_text(text: str) -> Json:
     except ConfigError:
         return text
     return typing.cast("Json", table["value"]) if len(table) == 1 else text  # `build` refuses a date
+
+
+def to_toml(value: object) -> str:
+    """A value as TOML has it, tables inline."""
+    if isinstance(value, Mapping):
+        return (
+            "{ " + ", ".join(f"{_key(key)} = {to_toml(each)}" for key, each in value.items()) + " }" if value else "{}"
+        )
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(to_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(key: object) -> str:
+    return str(key) if re.fullmatch(r"[\w-]+", str(key), re.ASCII) else json.dumps(str(key), ensure_ascii=False)

@@ -54,10 +54,10 @@ def missing(module: ModuleType) -> list[str]:
     own = environment(module)
     if own:
         return [] if os.path.exists(own / COMPLETE) else list(module.ENVIRONMENT)
-    return [r for r in _described(module).requires if not _met(r)]
+    return [r for r in _described(module).requires if not met(r)]
 
 
-def _met(requirement: str, extra: str = "") -> bool:
+def met(requirement: str, extra: str = "") -> bool:
     """Whether a requirement is met, or not asked of this Python; `extra`: the one that brings it."""
     required = _parsed(requirement)
     if not _applies(required, extra):
@@ -65,7 +65,7 @@ def _met(requirement: str, extra: str = "") -> bool:
     installed = version(required.name)
     if installed is None or not required.specifier.contains(installed, prereleases=True):
         return False
-    return all(_met(each, name) for name in required.extras for each in _brought(required.name, name))
+    return all(met(each, name) for name in required.extras for each in _brought(required.name, name))
 
 
 @cache

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from edgecompress.core.operator_graph import Graph
     from edgecompress.core.package_contents import Contents, PackageCheck
     from edgecompress.core.protocols import Arena, ChangeableNet, Counter, Meter, Session, Shell, Subject
+    from edgecompress.core.settings import Knob
 
 P = TypeVar("P", bound="Plugin")
 Options: TypeAlias = Any  # an instance of a plug-in's own class of that name
@@ -97,10 +98,13 @@ class TechniquePlugin(Step):
     """The strengths that are worth a trial, as pipeline.searches.strength asks for them; with `goal`."""
     promises: Callable[[Options], Promise] | None = None
     """The precision of the weights that it leaves: an artifact that verify reads otherwise is lost."""
+    knobs: Mapping[str, Knob] = field(default_factory=dict)
+    """For `search`: which of its options are worth turning, and their values (settings.Knob); one that makes the net
+    smaller, or trains, is tried only if it has some."""
     rungs: Callable[[Mapping[str, Json]], Sequence[tuple[str, dict[str, Json]]]] | None = None
-    """For the accuracy guard: what else its own calibration can do, as (label, options)."""
+    """For the accuracy guard and `search`: what else its own calibration can do, as (label, options)."""
     kept: Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], dict[str, Json]] | None = None
-    """For the accuracy guard: its options with those layers of a diagnosis in higher precision."""
+    """For the accuracy guard and `search`: its options with those layers of a diagnosis in higher precision."""
     rung: int | None = None
     """Its place on the guard's ladder, on nets; where it finds nothing to do its artifact is "lost", with the
     reason."""

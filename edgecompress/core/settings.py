@@ -239,6 +239,60 @@ class Guard:
             raise ValueError("sure is a probability: it must be between 0 and 1")
 
 
+Objective = Literal["latency", "accuracy", "size", "memory", "energy", "instructions"]
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a search may turn of a technique: numbers from `low` to `high`, or one of `choices`."""
+
+    low: int | float | None = None
+    high: int | float | None = None
+    step: int | float | None = None  # between two numbers; left out: 1 of whole numbers, any of others
+    log: bool = False  # small numbers are tried as finely as large ones
+    choices: tuple[int | float | str | bool, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.choices) == (self.low is not None and self.high is not None):
+            raise ValueError("give low and high, or choices")
+        if self.low is None or self.high is None:
+            return
+        if self.low > self.high or (self.log and self.low <= 0) or (self.step is not None and self.step <= 0):
+            raise ValueError("low must be at most high, above 0 where log is set; step must be above 0")
+        if self.log and self.step is not None:
+            raise ValueError("log and step exclude each other")
+
+    @property
+    def ends(self) -> tuple[int | float | str | bool, ...]:
+        """The values that show whether a technique takes all of them."""
+        return self.choices if self.low is None or self.high is None else (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """What `search` tries, what it is after, and when it ends. All but accuracy is a share of the baseline's.
+
+    The baseline is the target's first reference; accuracy is what is lost on the split that chooses.
+    """
+
+    objectives: tuple[Objective, ...] = ("latency", "accuracy")  # as little as possible of each; the first chooses
+    limits: Mapping[Objective, float] = field(default_factory=dict)  # at most; those of the target hold as well
+    runtimes: tuple[str, ...] = ()  # empty: those of the target's variants
+    techniques: tuple[str, ...] = ()  # and precisions; empty: all that the source reaches
+    knobs: Mapping[str, Mapping[str, Knob]] = field(default_factory=dict)  # technique -> option -> its values
+    train: bool = False  # techniques that train are tried, too: minutes to hours for each
+    minutes: float = 15.0  # no trial begins after that
+    trials: int = 200  # at most
+    patience: int = 40  # trials without a gain, at most
+    sampler: Literal["tpe", "nsga2", "random"] = "tpe"
+
+    def __post_init__(self) -> None:
+        if not self.objectives or len({*self.objectives}) < len(self.objectives):
+            raise ValueError("objectives must be at least one, each once")
+        if min(self.trials, self.patience) < 1 or not 0 < self.minutes < math.inf:
+            raise ValueError("minutes must be above 0; trials and patience at least 1")
+
+
 @dataclass(frozen=True)
 class Target:
     """What ships. The order of the variants decides between those that measure the same."""
@@ -248,6 +302,7 @@ class Target:
     variant: tuple[Variant, ...]
     limits: Limits = Limits()
     guard: Guard = Guard()
+    search: SearchSpace = SearchSpace()
     device: str = "host"  # where it is measured when no device is named
     package: str = "tar"
     platforms: tuple[str, ...] = ()  # of the devices it is for, as shell patterns ("linux-x86_64"); empty: any

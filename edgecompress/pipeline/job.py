@@ -21,7 +21,7 @@ from edgecompress.core.settings import Device, Profile, Target
 from edgecompress.core.source import ResolvedSource
 
 Name: TypeAlias = "str | os.PathLike[str]"  # of a target, a device or a profile, or the path of its file
-TARGETS = ("variant", "limits", "guard")  # tables of a target that `--set` names without it
+TARGETS = ("variant", "limits", "guard", "search")  # tables of a target that `--set` names without it
 RUN_FLAGS = ("threads", "batch", "seed")
 LARGEST = 1 << 30  # bytes of a file that a sensor goes by
 STABLE_FACTS = (
@@ -160,6 +160,7 @@ def _check_names(target: Found[Target], device: Found[Device], profile: Found[Pr
     runtimes = [wanted.runtime, wanted.min_runtime, *wanted.also, *(v.runtime for v in wanted.variant)]
     for file, key, kind, names in (
         (target, "runtime", "runtimes", runtimes),
+        (target, "search.runtimes", "runtimes", wanted.search.runtimes),
         (target, "package", "packagers", [wanted.package]),
         (device, "transport", "transports", [place.transport]),
         (device, "sensors", "sensors", place.sensors),

@@ -270,7 +270,7 @@ def front(job: Job) -> list[Stage]:
     return [
         *((load, data) if source.random else (data, load)),
         *([_with_states(job)] if source.state else []),
-        _golden(job, "golden", "test"),
+        golden(job, "golden", "test"),
         Stage("excerpt", "stages.shipped_items:run", excerpt, {"items": shipped_items.ITEMS}, estimate_s=0.5),
     ]
 
@@ -294,7 +294,7 @@ def _runs_source(job: Job) -> tuple[str, ...]:
     return tuple(f"runtimes.{n}" for n, module in registry.every("runtimes") if job.resolved.kind == module.FORMAT)[:1]
 
 
-def _golden(job: Job, name: str, split: str) -> Stage:
+def golden(job: Job, name: str, split: str) -> Stage:
     """The stage that has the source's outputs for a split."""
     return Stage(
         name,
@@ -359,7 +359,7 @@ def _artifact(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) 
         return variant_stages.add(job, variant, calls, stages)
     on_module = conversion.leading(calls)
     at, made = variant_stages.add(job, variant, on_module, stages) if on_module else (variant_stages.SOURCE, [])
-    stages.setdefault(accuracy_guard.GOLDEN, _golden(job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT))
+    stages.setdefault(accuracy_guard.GOLDEN, golden(job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT))
     ladder = accuracy_guard.AccuracyGuard(job, variant, at, job.resolved.kind, tail)
     ladder.check()
     stages[ladder.name] = ladder

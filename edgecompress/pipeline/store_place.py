@@ -18,7 +18,7 @@ from edgecompress.core import atomic_file, home
 from edgecompress.core.errors import InputError
 
 DEFAULT = Path(".edgecompress")  # in the working folder
-FOLDERS = ("store", "observed", "last", "kept", "checked", "tmp", "locks", "logs", "given")
+FOLDERS = ("store", "observed", "last", "kept", "checked", "tmp", "locks", "logs", "given", "searches")
 MARK = "mark"
 HERE = "here"  # tells of the mark what no copy of it has
 PRIVATE = 0o700
@@ -42,7 +42,7 @@ def check(place: Path) -> None:
     for path in (place / name for name in FOLDERS if name in names):
         if path.is_symlink() or not path.is_dir():
             raise InputError(f"{path}: is not a folder, as that of a store must be; choose another place with --store")
-    made = MARK in names or names.issuperset(FOLDERS[:-1])  # the latter by a version that left no mark
+    made = MARK in names or names.issuperset(FOLDERS[:-2])  # the latter by a version that left no mark
     if not made and any(name not in FOLDERS or _names(place / name) for name in names):
         raise InputError(f"{place}: is not empty and not a store of edgecompress; choose another place with --store")
 

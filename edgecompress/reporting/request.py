@@ -237,6 +237,31 @@ class StrengthFacts(TypedDict, total=False):
     trials: Sequence[TrialFacts]
 
 
+class SearchTrial(TypedDict):
+    """A trial of `search`. `values`: what is known of each objective; `change`: of the accuracy, in words."""
+
+    number: int
+    words: str
+    runtime: str
+    values: Mapping[str, float]
+    inside: bool
+    change: str
+    reason: str
+    took_s: float
+
+
+class SearchFacts(TypedDict):
+    """How `search` found the variants. `front`: numbers of trials; `importances`: shares by the knobs' names."""
+
+    id: str
+    objectives: Sequence[str]
+    baseline: str
+    why: str
+    trials: Sequence[SearchTrial]
+    front: Sequence[int]
+    importances: Mapping[str, float]
+
+
 class RecipeFacts(TypedDict):
     """The recipe of a repair step."""
 
@@ -307,6 +332,7 @@ class ReportRequest:
     fits: Mapping[str, StrengthFacts] = field(default_factory=dict)
     guards: Mapping[str, GuardFacts] = field(default_factory=dict)
     made: Mapping[str, Sequence[MadeStep]] = field(default_factory=dict)
+    search: SearchFacts | None = None
     elsewhere: Sequence[Mapping[str, Json]] = ()
     outcomes: Sequence[StageRow] = ()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
+from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.techniques._training import batch_norms, features, setup
 from edgecompress.techniques._training.data import Augment
@@ -29,6 +30,7 @@ WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
+KNOBS = {"epochs": Knob(low=1, high=20, log=True), "temperature": Knob(low=1.0, high=8.0, log=True)}
 
 SOURCE = "source"  # what the facts call the teacher that is always there
 PROBED = 2  # items that the nets are tried with

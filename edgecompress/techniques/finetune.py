@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.model import Artifact, Request
+from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.techniques._training import batch_norms, setup
 from edgecompress.techniques._training.data import Augment
@@ -25,6 +26,7 @@ WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
+KNOBS = {"epochs": Knob(low=1, high=20, log=True)}
 FILE_OPTIONS = ("early",)
 
 

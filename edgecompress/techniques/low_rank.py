@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Goal, Request
+from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.techniques._calibration import inputs_of, spread
 from edgecompress.techniques._low_rank import factors, rank
@@ -31,6 +32,7 @@ READS: tuple[str, ...] = ("module",)
 WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples",)
+KNOBS = {"method": Knob(choices=("tucker", "tt")), "energy": Knob(low=0.8, high=0.99, step=0.01)}
 
 RATIO = 0.5  # of a layer's MACs, where no rule is set
 SHARES = (50, 25, 12)  # percent of a layer's MACs that are measured on the device

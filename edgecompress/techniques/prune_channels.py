@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Goal, Request
+from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.techniques._pruning import criteria, dependency_groups
 from edgecompress.techniques._pruning import macs as counts
@@ -30,6 +31,7 @@ READS: tuple[str, ...] = ("module",)
 WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense")
+KNOBS = {"macs": Knob(low=0.5, high=0.95, step=0.05)}
 
 STRENGTHS = ("ratio", "macs", "latency_ratio", "latency_ms", "speedup", "widths")
 GOALS = STRENGTHS[2:5]

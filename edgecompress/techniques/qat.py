@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from edgecompress.core.model import Artifact, Request
+from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.techniques import _qat as rounding
 from edgecompress.techniques._training import setup
@@ -26,6 +27,7 @@ PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
 RUNG = 60
+KNOBS = {"epochs": Knob(low=1, high=8, log=True)}
 
 FEW, CAUTION = 500, 30  # below so many items the rate is divided: at full rate 64 pictures spoil an ImageNet net
 STEPS = 8  # of an epoch, at least: no batch norm is computed from a batch, so a small one does no harm

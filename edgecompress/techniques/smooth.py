@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.model import Artifact, Request
+from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_module
 from edgecompress.techniques import _torch_graph
 from edgecompress.techniques._calibration import check_samples
@@ -30,6 +31,7 @@ PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples",)
 TRAINS = True
 RUNG = 30
+KNOBS = {"alpha": Knob(low=0.3, high=0.8, step=0.1)}
 
 NORMS = ("layer_norm", "rms_norm")
 CARRIED = ("view", "reshape", "transpose", "permute", "contiguous", "clone", "dropout", "unflatten", "flatten")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_program
 from edgecompress.techniques import _pt2e, _skipped_layers, _weights_only
 
@@ -26,6 +27,7 @@ WRITES = "program"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)  # one item: what the program is exported with
 PREPARED = False
+KNOBS = {"group": Knob(choices=(32, 64, 128))}
 
 BITS = 4
 

@@ -1,4 +1,4 @@
-"""Commands that take a model to a target: deploy, guard, plan."""
+"""Commands that take a model to a target: deploy, search, guard, check, plan."""
 
 from __future__ import annotations
 
@@ -38,6 +38,28 @@ DEPLOYED = (
     JOBS,
     REQUIRE_MEASURED,
 )
+FROM_SEARCH = argument(
+    "--from-search", default="", metavar="ID[/TRIAL]", help="ship what a search found: its best trials, or one of them"
+)
+SEARCHED = (
+    argument("--minutes", type=float, metavar="N", help="no trial begins after that (default: 15)"),
+    argument("--trials", type=int, metavar="N", help="trials at most (default: 200)"),
+    argument("--patience", type=int, metavar="N", help="end after N trials without a gain (default: 40)"),
+    argument(
+        "--objectives",
+        metavar="NAMES",
+        help="latency, accuracy, size, memory, energy, instructions, comma-separated (default: latency,accuracy)",
+    ),
+    argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="OBJECTIVE=VALUE",
+        help="at most this share of the baseline's, of accuracy at most this loss; may repeat",
+    ),
+    argument("--train", action="store_true", help="try techniques that train, too"),
+    argument("--sampler", metavar="NAME", help="tpe, nsga2 or random (default: tpe)"),
+)
 
 COMMANDS = (
     Command(
@@ -49,7 +71,24 @@ COMMANDS = (
         "deploy my_pkg.nets:build --data my_pkg.nets:data --profile quick\n"
         "deploy net.onnx --data images/ --metric top1 --only int8,fp32\n"
         "deploy source.toml --set variant.int8.calibrator=entropy --set limits.items_lost=2",
-        DEPLOYED,
+        (*DEPLOYED, FROM_SEARCH),
+    ),
+    Command(
+        "search",
+        "find the best recipes and runtimes under limits by measured trials, and ship the best",
+        handlers.search,
+        "search my_pkg.nets:build --data my_pkg.nets:data --target x86 --minutes 30\n"
+        "search net.onnx --data images/ --objectives latency,accuracy,size --limit size=0.3\n"
+        'search source.toml --set \'search.techniques=["int8", "prune_channels"]\' --train --minutes 600',
+        (
+            MODEL,
+            *JOB,
+            argument("--target", default="x86", help="target: a name or a TOML file (default: x86)"),
+            *SEARCHED,
+            STRICT,
+            argument("--out", type=Path, help="output folder (default: dist/TARGET)"),
+            *RUNNING,
+        ),
     ),
     Command(
         "guard",

@@ -215,7 +215,7 @@ class AccuracyGuard:
         outcome = outcomes[stages[-1].name]
         if outcome.status != "ok":
             return [_nothing("keep", best, outcome.reason)]
-        rows = _worst(outcome.facts["layers"])[: self.job.target.value.guard.layers]
+        rows = worst(outcome.facts["layers"])[: self.job.target.value.guard.layers]
         alone = []
         for number, row in enumerate(rows, 1):
             recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **kept(options, [row])})
@@ -243,13 +243,8 @@ class AccuracyGuard:
 
     def _subject(self, best: RungTrial) -> diagnosis.DiagnosisSubject:
         """What is diagnosed: the artifact, against the net as it was right before it was quantized."""
-        stages, end = self._chain(best.label, best.recipe)
-        net = next((s.name for s in reversed(stages) if _on_module(s)), self.head)
-        last = stages[-1]
-        before = last.inputs["model"] if last.call.endswith(":export") else ""
-        reader = self._runtime if self.kind == registry.runtime(self._runtime).format else ""
-        export = tuple(self.variant.export.items())
-        return diagnosis.DiagnosisSubject(self._runtime, end, net, self.kind, before, reader, export)
+        stages, _ = self._chain(best.label, best.recipe)
+        return subject(stages, self._runtime, self.head, self.kind, self.variant.export)
 
     def _together(self, outcomes: Outcomes, best: RungTrial, sets: Sequence[Sequence[Table]]) -> Climb:
         """Sets of layers one after the other, until the budget is kept."""
@@ -321,12 +316,7 @@ class AccuracyGuard:
 
     def _verify(self, label: str, artifact: str, split: str) -> Stage:
         stage = verification.verify(self.job, f"{self.name}/{label}/{split}", self._runtime, artifact, self.variant)
-        if split != SPLIT:
-            return dataclasses.replace(stage, variants=self.variants)
-        limits = {**stage.options["limits"], **dict.fromkeys(verification.QUALITIES)}
-        options = {**stage.options, "limits": limits, "split": SPLIT}
-        inputs = {**stage.inputs, "golden": GOLDEN}
-        return dataclasses.replace(stage, options=options, inputs=inputs, variants=self.variants)
+        return dataclasses.replace(on_select(stage) if split == SPLIT else stage, variants=self.variants)
 
     @property
     def _runtime(self) -> str:
@@ -371,6 +361,24 @@ class AccuracyGuard:
 
 
 # --------------------------------------------------------------------------- pure parts
+
+
+def on_select(verify: Stage) -> Stage:
+    """The stage that compares an artifact with the source on the split that chooses, whatever it loses there."""
+    limits = {**verify.options["limits"], **dict.fromkeys(verification.QUALITIES)}
+    options = {**verify.options, "limits": limits, "split": SPLIT}
+    return dataclasses.replace(verify, options=options, inputs={**verify.inputs, "golden": GOLDEN})
+
+
+def subject(
+    stages: Sequence[Stage], runtime: str, head: str, kind: str, export: Mapping[str, Json]
+) -> diagnosis.DiagnosisSubject:
+    """What is diagnosed of an artifact: the stages that made it from `head`, an artifact of `kind`, in order."""
+    net = next((s.name for s in reversed(stages) if _on_module(s)), head)
+    last = stages[-1]
+    before = last.inputs["model"] if last.call.endswith(":export") else ""
+    reader = runtime if kind == registry.runtime(runtime).format else ""
+    return diagnosis.DiagnosisSubject(runtime, last.name, net, kind, before, reader, tuple(export.items()))
 
 
 def rungs() -> list[str]:
@@ -445,7 +453,7 @@ def ending(choice: Choice, metric: metrics.MetricComparison | None) -> str:
     return f"{choice.reason}; of what {PLAIN} loses on test it recovers {100 * (1 - ours / plain):.0f} %"
 
 
-def _worst(rows: Sequence[Table]) -> list[Table]:
+def worst(rows: Sequence[Table]) -> list[Table]:
     """The layers that can be left out, by what each does to the outputs; where that is not known, by its own noise."""
     known = [row for row in rows if row["operator"] and (row["own_sqnr_db"] is not None or row["not_finite"])]
     return sorted(known, key=lambda row: (-row["not_finite"], -(row["effect"] or 0.0), row["own_sqnr_db"] or 0.0))

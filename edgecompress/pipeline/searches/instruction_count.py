@@ -58,7 +58,7 @@ class Count:
         """The stage that counts, then the choice."""
         passed = [e for e in self.entrants if e.passed(outcomes) and not e.simulated]
         if passed and "count" not in outcomes:
-            return [self._stage(passed)]
+            return [self.counting(passed)]
         counts = self._counts(outcomes)
         if not counts:
             return Choice(
@@ -68,7 +68,8 @@ class Count:
         chosen = next(e.name for e in self.entrants if counts.get(e.name, SAME * fewest + 1) <= SAME * fewest)
         return Choice(chosen, self._why(counts, chosen), self._table(outcomes, chosen))
 
-    def _stage(self, passed: Sequence[Candidate]) -> Stage:
+    def counting(self, passed: Sequence[Candidate]) -> Stage:
+        """The stage that counts the instructions of each."""
         return Stage(
             "count",
             "stages.instructions:run",

@@ -105,7 +105,7 @@ class Race:
         field, standings = self._field(outcomes), self._standings(outcomes)
         done = len(standings.rounds)
         if field and self._goes_on(outcomes, standings) and not _broke(outcomes, f"race/round-{done + 1}"):
-            return [self._round(done + 1, field)]
+            return [self.round(done + 1, field)]
         chosen = self._chosen(outcomes)
         if not chosen:
             broke = f"no variant was measured{_why_broke(outcomes)}"
@@ -184,7 +184,8 @@ class Race:
     def _field(self, outcomes: Outcomes) -> list[Candidate]:
         return self._fields(outcomes)[1]
 
-    def _round(self, number: int, field: Sequence[Candidate]) -> Stage:
+    def round(self, number: int, field: Sequence[Candidate]) -> Stage:
+        """The stage that measures a session of each of `field`."""
         turn = (number - 1) % len(field)
         order = [e.name for e in (*field[turn:], *field[:turn])]
         p = self.profile

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, Promise, Request
+from edgecompress.core.settings import Knob
 from edgecompress.engines.coreml import compression, convert
 from edgecompress.techniques import _skipped_layers, _weights_only
 
@@ -22,6 +23,7 @@ WRITES = "mlpackage"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ()
 PREPARED = False
+KNOBS = {"group": Knob(choices=(32, 64, 128))}
 
 IOS18 = 9  # the version of a specification since which weights have scales by groups
 OLDER = "int4 needs a package for iOS 18; add to the variant: export = { minimum_os = 'iOS18' }"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.core.settings import Knob
 from edgecompress.engines.litert import quantizer
 from edgecompress.engines.litert.quantizer import QuantizerOperator
 from edgecompress.techniques import _skipped_layers, _weights_only
@@ -25,6 +26,7 @@ WRITES = "tflite"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)
 PREPARED = False
+KNOBS = {"group": Knob(choices=(32, 64, 128))}
 
 BITS = 4
 PRODUCT = "FULLY_CONNECTED"

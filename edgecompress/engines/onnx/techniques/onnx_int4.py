@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.core.settings import Knob
 from edgecompress.engines.onnx import weights_only
 from edgecompress.techniques import _skipped_layers, _weights_only
 
@@ -17,6 +18,7 @@ WRITES = "onnx"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)
 PREPARED = False
+KNOBS = {"group": Knob(choices=(32, 64, 128))}
 
 BITS = 4
 

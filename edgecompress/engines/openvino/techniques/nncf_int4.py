@@ -8,6 +8,7 @@ from typing import Literal
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.core.settings import Knob
 from edgecompress.engines.openvino import weights_only
 from edgecompress.techniques import _skipped_layers, _weights_only
 
@@ -18,6 +19,7 @@ WRITES = "openvino"
 PROVIDES = "int4"
 NEEDS: tuple[str, ...] = ("samples",)
 PREPARED = False
+KNOBS = {"group": Knob(choices=(32, 64, 128))}
 
 BITS = 4
 METHODS = ("scale_estimation", "awq", "gptq")

@@ -1,0 +1,127 @@
+"""The trials of a search as a study of Optuna: asked and told, in a database that outlives `kill -9`.
+
+What is drawn follows from the seed and the trials before: a search that was killed goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core import environments
+from edgecompress.core.errors import MissingDependency
+from edgecompress.core.json import Json
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial, Trial
+
+OPTUNA = "optuna>=5"
+NAME = "search"
+BEST = 0.25  # of the trials inside the limits: what a knob has to bring about to matter
+ROW = "row"  # the attribute of a trial with all that is told of it
+
+
+def require() -> None:
+    """Raises MissingDependency without Optuna."""
+    if not environments.met(OPTUNA):
+        raise MissingDependency(f"search needs {OPTUNA}, not installed; run: pip install 'edgecompress[search]'")
+
+
+class TrialStudy:
+    """A study that is asked for trials, one or several at once, and told how they ended."""
+
+    def __init__(self, file: Path | None, objectives: Sequence[str], sampler: str = "tpe", seed: int = 0) -> None:
+        """`file`: its database, made where there is none; None keeps it in memory."""
+        import optuna
+
+        optuna.logging.set_verbosity(logging.ERROR)
+        self.sampler, self.seed = sampler, seed
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.study = optuna.create_study(
+                storage=f"sqlite:///{file}" if file else None,
+                study_name=NAME,
+                load_if_exists=True,
+                directions=["minimize"] * len(objectives),
+            )
+        running = self.study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+        self.left = list(running)  # by a run that was killed
+
+    def begin(self, values: Sequence[Mapping[str, Json]]) -> None:
+        """The values that the first trials are to have; asked once more, nothing changes."""
+        for each in values:
+            self.study.enqueue_trial(dict(each), skip_if_exists=True)
+
+    def ask(self) -> Trial:
+        """The next trial; one that a killed run began comes first, with the same values.
+
+        After one that drew what had been tried before, it is drawn at random: what is best is known well enough.
+        """
+        import optuna
+        from optuna.trial import TrialState
+
+        left, trials = self.left.pop(0) if self.left else None, self.study.get_trials(deepcopy=False)
+        waiting = (trial.number for trial in trials if trial.state == TrialState.WAITING)
+        number = left.number if left else next(waiting, len(trials))
+        known = number > 0 and trials[number - 1].state == TrialState.FAIL
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.study.sampler = sampler("random" if known else self.sampler, self.seed, number)
+            return optuna.trial.Trial(self.study, left._trial_id) if left else self.study.ask()
+
+    def tell(
+        self, trial: Trial, values: Sequence[float] | None, excess: Mapping[str, float], row: Mapping[str, Json]
+    ) -> None:
+        """How a trial ended. `values`: one for each objective, None where a limit was broken before all were known."""
+        from optuna.trial import TrialState
+
+        trial.set_user_attr(ROW, json.dumps(row))
+        for name, value in excess.items():
+            trial.set_constraint(name, value)
+        self.study.tell(trial, values, TrialState.COMPLETE if values is not None else TrialState.PRUNED)
+
+    def skip(self, trial: Trial, excess: Mapping[str, float] | None = None) -> None:
+        """Ends a trial that needs no try: of a recipe that was tried before, or of one that is known to break."""
+        from optuna.trial import TrialState
+
+        for name, value in (excess or {}).items():
+            trial.set_constraint(name, value)
+        self.study.tell(trial, state=TrialState.PRUNED if excess else TrialState.FAIL)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What was told of each trial that ended, in order."""
+        return [json.loads(t.user_attrs[ROW]) for t in self._ended() if ROW in t.user_attrs]
+
+    def _ended(self) -> list[FrozenTrial]:
+        return [t for t in self.study.get_trials(deepcopy=False) if t.state.is_finished()]
+
+    def importances(self) -> dict[str, float]:
+        """How much each knob decides whether a trial is among the best, as shares of 1 (PED-ANOVA); empty: too few."""
+        import optuna
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST)
+                found = optuna.importance.get_param_importances(self.study, evaluator=evaluator)
+            except (RuntimeError, ValueError):  # no trial is complete
+                return {}
+        return {name: share for name, share in found.items() if share > 0}
+
+
+def sampler(name: str, seed: int, number: int) -> BaseSampler:
+    """The sampler that draws the trial of a number."""
+    from optuna import samplers
+
+    own = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4])
+    if name == "random":
+        return samplers.RandomSampler(seed=own)
+    if name == "nsga2":
+        return samplers.NSGAIISampler(population_size=20, seed=own)
+    return samplers.TPESampler(multivariate=True, group=True, seed=own)
