@@ -174,7 +174,10 @@ class File(Part):
 
 
 class BuiltArtifact(Part):
-    """What was built. `settings`: how its runtime opens it, by the engine's own names."""
+    """What was built. `settings`: how its runtime opens it, by the engine's own names.
+
+    `rewrites`: what was changed of the graph around the kernels, in words, and the operators concerned.
+    """
 
     kind: str
     sha256: Sha256
@@ -182,6 +185,7 @@ class BuiltArtifact(Part):
     settings: Table = {}
     precision: Precision | None = None
     files: list[File] = []
+    rewrites: dict[str, list[str]] = {}
 
 
 class SourceArtifact(Part):

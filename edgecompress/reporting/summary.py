@@ -180,6 +180,8 @@ def _notes(report: Report) -> Iterator[str]:
     subject = find(report, report.subject)
     if subject and (seen := session_noise.sentence(subject.name, subject.sessions)):
         yield seen
+    for what, names in subject.artifact.rewrites.items() if subject and subject.artifact else ():
+        yield f"{report.subject} was rewritten around its kernels, {what} ({plural(len(names), 'operator')})."
     if subject:
         yield from engine_settings.notes(subject)
     for runtime, says in subject.also.items() if subject else ():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from edgecompress.core.model import SETTINGS, Artifact, Request, sha256_of
+from edgecompress.core.model import REWRITES, SETTINGS, Artifact, Request, sha256_of
 from edgecompress.core.quantities import COUNTED, ENERGY, QUANTITIES
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import ENOUGH
@@ -94,7 +94,10 @@ def _files(artifact: Artifact) -> BuiltArtifact:
     names = [(f.relative_to(artifact.path).as_posix(), f) for f in artifact.files()]
     files = [File(name, f.stat().st_size, sha256_of(f)) for name, f in names]
     settings = dict(artifact.facts.get(SETTINGS) or {})
-    return BuiltArtifact(artifact.kind, artifact.sha256, artifact.size_bytes, settings, facts.of(artifact), files)
+    rewrites = dict(artifact.facts.get(REWRITES) or {})
+    return BuiltArtifact(
+        artifact.kind, artifact.sha256, artifact.size_bytes, settings, facts.of(artifact), files, rewrites
+    )
 
 
 def _ops(ops: Artifact | None, name: str) -> Operators | None:

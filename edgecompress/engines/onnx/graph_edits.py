@@ -198,3 +198,83 @@ def order_as(file: Path, source: Path) -> None:
     del model.graph.node[:]
     model.graph.node.extend(done.values())
     onnx.save_model(model, file)
+
+
+def drop_reshapes(model: onnx.ModelProto) -> list[str]:
+    """Reshape, Gemm, Reshape as a MatMul (and an Add) on all axes, where both only fold and unfold the leading ones.
+
+    ONNX Runtime's own optimizer makes such pairs of a linear layer on three axes. Around a dynamic int8 product they
+    are copies, and keep its bias out of it. Returns the names of the products.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    shapes = {v.name: _sizes(v) for v in (*graph.value_info, *graph.input, *graph.output)}
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    made = {name: node for node in model.graph.node for name in node.output}
+    reads = Counter(name for node in model.graph.node for name in (*node.input, *branches.read_inside(node)))
+    reads.update(value.name for value in model.graph.output)
+    found = list[str]()
+    for after in [node for node in model.graph.node if node.op_type == "Reshape"]:
+        product = made.get(after.input[0])
+        before = made.get(product.input[0]) if product and _plain_product(product) else None
+        if not (product and before and before.op_type == "Reshape" and product.input[1] in constants):
+            continue
+        if reads[product.output[0]] != 1 or after.input[1] not in constants:
+            continue
+        whole, weights = shapes.get(before.input[0]), constants[product.input[1]]
+        rows_first = not any(a.name == "transB" and a.i for a in product.attribute)
+        inner, columns = weights.dims if rows_first else reversed(weights.dims)
+        unfolded = numpy_helper.to_array(constants[after.input[1]]).tolist()
+        if not whole or whole[-1] != inner or shapes.get(before.output[0], ())[1:] != (inner,):
+            continue
+        if unfolded != [*whole[:-1], columns]:
+            continue
+        _replace(model.graph, (before, product, after), weights, rows_first, reads)
+        found.append(product.name)
+    return found
+
+
+def _plain_product(node: onnx.NodeProto) -> bool:
+    """Whether it is a matrix product that scales and transposes nothing but its weights."""
+    usual = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    plain = all(a.name not in usual or (a.f or a.i) == usual[a.name] for a in node.attribute)
+    return node.op_type == "MatMul" or (node.op_type == "Gemm" and plain)
+
+
+def _sizes(value: onnx.ValueInfoProto) -> tuple[int, ...]:
+    """The sizes of a tensor; empty where one is open."""
+    dims = value.type.tensor_type.shape.dim
+    return tuple(dim.dim_value for dim in dims) if all(dim.dim_value > 0 for dim in dims) else ()
+
+
+def _replace(
+    graph: onnx.GraphProto,
+    nodes: tuple[onnx.NodeProto, onnx.NodeProto, onnx.NodeProto],
+    weights: onnx.TensorProto,
+    rows_first: bool,
+    reads: Counter[str],
+) -> None:
+    """Puts the product on all axes in the place of the three nodes."""
+    from onnx import helper, numpy_helper
+
+    before, product, after = nodes
+    matrix = weights.name
+    if not rows_first:
+        matrix = f"{matrix}_rows"
+        if matrix not in {tensor.name for tensor in graph.initializer}:
+            graph.initializer.append(numpy_helper.from_array(numpy_helper.to_array(weights).T.copy(), matrix))
+        reads[weights.name] -= 1
+        if not reads[weights.name]:
+            graph.initializer.remove(weights)
+    bias, end = [name for name in product.input[2:] if name], after.output[0]
+    inner = f"{product.output[0]}_product" if bias else end
+    new = [helper.make_node("MatMul", [before.input[0], matrix], [inner], product.name)]
+    new += [helper.make_node("Add", [inner, bias[0]], [end], f"{product.name}_bias")] if bias else []
+    at = list(graph.node).index(after)
+    for offset, node in enumerate(new):
+        graph.node.insert(at + offset, node)
+    reads[before.output[0]] -= 1
+    for node in (product, after, *(() if reads[before.output[0]] else (before,))):
+        graph.node.remove(node)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.engines.onnx.graph_edits import matching, prepare
+from edgecompress.core.model import REWRITES, Artifact, Promise, Request
+from edgecompress.engines.onnx.graph_edits import drop_reshapes, matching, prepare
 
 if TYPE_CHECKING:
     import onnx
@@ -25,6 +25,7 @@ PROVIDES = "int8-dynamic"
 NEEDS: tuple[str, ...] = ()
 
 PRODUCTS = {"MatMul", "Gemm"}
+RESHAPES = "no Reshape around a matrix product"  # the rewrite, in words
 OPSET = 11  # the first with dynamic ranges
 PAYS = ("LSTM", "MatMul", "Gemm", "Attention", "EmbedLayerNormalization")  # not Conv: ten times slower than fp32
 
@@ -38,6 +39,7 @@ class Options:
     min_columns: int = 16  # a product with fewer output columns stays in float: it costs accuracy and saves no time
     skip: tuple[str, ...] = ()  # nodes kept in float, as patterns of their names
     operators: tuple[str, ...] = PAYS  # types that are quantized
+    reshapes: bool = False  # Reshapes that fold the axes of a product stay: slower, the same answers
 
 
 def promises(options: Options) -> Promise:
@@ -55,6 +57,7 @@ def apply(request: Request) -> Artifact:
     options: Options = request.options
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
+        rewritten = [] if options.reshapes else _rewritten(prepared)
         chosen, float_ = _sorted(prepared, options)
         try:
             quantize_dynamic(
@@ -68,11 +71,21 @@ def apply(request: Request) -> Artifact:
             )
         except (RuntimeError, ValueError) as error:
             raise StageFailed(f"int8_dynamic: {first_line(error)}") from error
-    facts: dict[str, Json] = {"quantized": chosen}
+    facts: dict[str, Json] = {"quantized": chosen, **({REWRITES: {RESHAPES: rewritten}} if rewritten else {})}
     if not chosen:
         large = f"no matrix product with at least {options.min_columns} output columns (min_columns)"
         facts["lost"] = f"changed nothing in this model: it has no LSTM and {large} that dynamic int8 speeds up"
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _rewritten(file: Path) -> list[str]:
+    """Takes the Reshapes around products away, in the file; returns the products' names."""
+    import onnx
+
+    model = onnx.load_model(file)
+    if names := drop_reshapes(model):
+        onnx.save_model(model, file)
+    return names
 
 
 def _sorted(file: Path, options: Options) -> tuple[list[str], list[str]]:
