@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from edgecompress.commands.advise import Advised, advise
     from edgecompress.commands.analyze import Analysis, AnalysisRequest, SensitivityRequest, analyze
     from edgecompress.commands.check import Checked, check
     from edgecompress.commands.deploy import deploy
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 
 _HOMES = {
+    "commands.advise": ("Advised", "advise"),
     "commands.analyze": ("Analysis", "AnalysisRequest", "SensitivityRequest", "analyze"),
     "commands.check": ("Checked", "check"),
     "commands.deploy": ("deploy",),
@@ -31,6 +33,7 @@ _HOMES = {
     "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
 }
 __all__ = [
+    "Advised",
     "Analysis",
     "AnalysisRequest",
     "CheckFailed",
@@ -44,6 +47,7 @@ __all__ = [
     "SearchResult",
     "SensitivityRequest",
     "StageFailed",
+    "advise",
     "analyze",
     "check",
     "deploy",

@@ -101,6 +101,22 @@ def check(args: argparse.Namespace) -> int:
     return 0 if found.reached else InputError.exit_code
 
 
+def advise(args: argparse.Namespace) -> int:
+    """Ranks what fits a model and a target, before anything is built; 2 where nothing does."""
+    from dataclasses import asdict
+
+    from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
+    from edgecompress.commands import advise
+
+    screen = console.open(args)
+    with Progress(screen, args) as progress:
+        named = {"objective": args.objective, "options": options_of(args, progress)}
+        advised = advise.advise(args.model, **named, **request_of(args))
+    console.say(args, asdict(advised), advise.text(advised, brief=args.quiet))
+    return 0 if any(row.rank for row in advised.rows) else InputError.exit_code
+
+
 def deploy(args: argparse.Namespace) -> int:
     """Takes the model to each target."""
     from edgecompress.cli import console

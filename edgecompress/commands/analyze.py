@@ -18,7 +18,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.plain_text import aligned
 from edgecompress.core.settings import Roof
-from edgecompress.pipeline import plan
+from edgecompress.pipeline import conversion, plan, variant_stages
 from edgecompress.pipeline.job import Job, Name, job
 from edgecompress.pipeline.runner import PlanRun
 
@@ -125,7 +125,10 @@ def _facts(walk: PlanRun, stage: str) -> dict[str, Any]:
 
 
 def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: bool = False) -> list[Stage]:
-    """The stages in their order; a file needs data only for its sensitivity, a torch net to be loaded."""
+    """The stages in their order; a file needs data only for its sensitivity, a torch net to be loaded.
+
+    A kind whose layers are not read, as Keras has them, is counted as the .onnx that it is exported to.
+    """
     source = job.source.value
     torch = job.resolved.torch
     if not source.data and not sensitivity and not torch:
@@ -137,7 +140,12 @@ def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: boo
     data = {"samples": "data"} if torch else {}
     made = [stage for stage in front if stage.name in names]
     read = registry.readers(job.resolved.kind)
-    made.append(Stage("analysis", "stages.analyze:run", {"model": "source", **data}, plugins=read, user_code=torch))
+    at = variant_stages.SOURCE
+    if not torch and not any(runtime.weights for runtime in registry.of_format(job.resolved.kind)):
+        for call in conversion.shortest_path(job.resolved.kind, ("onnx",)) or ():
+            made.append(variant_stages.shared(job, call, at))
+            at, read = made[-1].name, registry.readers("onnx")
+    made.append(Stage("analysis", "stages.analyze:run", {"model": at, **data}, plugins=read, user_code=torch))
     if storage:
         environments.require(registry.call(STORED)[0], "--storage")
         made.append(Stage("storage", STORED, {"model": "source"}, plugins=read, user_code=torch))

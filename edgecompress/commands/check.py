@@ -19,6 +19,7 @@ from edgecompress.core.operations import MULTIPLYING, Operation
 from edgecompress.core.plain_text import plural
 from edgecompress.pipeline import conversion, first_stages, plan
 from edgecompress.pipeline.job import Job, Name, job
+from edgecompress.pipeline.runner import PlanRun
 
 NAMED = 5  # types of operators that are named
 WIDTH = 80  # of the text
@@ -96,10 +97,11 @@ def check(
     targets: dict[str, CheckedTarget] = {}
     title = ""
     how = {"data": items, "only": only, "samples": samples, "batch": batch, "seed": seed, "settings": settings}
-    for made in [_job(given, name, how) for name in names]:
+    for made in [job_of(given, name, how) for name in names]:
         title = made.source.value.title
         try:
-            targets[made.target.name] = {"refused": "", "variants": _variants(made, options)}
+            walk = job_run.begin(made, options, f"check>{made.source.given}")
+            targets[made.target.name] = {"refused": "", "variants": variants(made, walk)}
         except EdgeError as error:
             if len(names) == 1:
                 raise
@@ -107,7 +109,7 @@ def check(
     return Checked(title, targets)
 
 
-def _job(model: str | None, target: Name, how: Mapping[str, Any]) -> Job:
+def job_of(model: str | None, target: Name, how: Mapping[str, Any]) -> Job:
     """The job of a target; a file without data has random data, from which no accuracy is asked."""
     made = job(model, target, **how)
     if made.source.value.data or made.resolved.torch:
@@ -118,10 +120,10 @@ def _job(model: str | None, target: Name, how: Mapping[str, Any]) -> Job:
 # --------------------------------------------------------------------------- what is found
 
 
-def _variants(made: Job, options: job_run.Options) -> dict[str, CheckedVariant]:
+def variants(made: Job, walk: PlanRun) -> dict[str, CheckedVariant]:
+    """What is known of each variant of a job, in whose run the operators are read. Raises NoPath for no way at all."""
     calls, left_out = plan.reached(made)
     stages, readers = first_stages.operators(made, calls)
-    walk = job_run.begin(made, options, f"check>{made.source.given}")
     walk.stages(stages)
     found = {}
     for variant in plan.chosen(made):

@@ -1,4 +1,4 @@
-"""Commands that take a model to a target: deploy, search, guard, check, plan."""
+"""Commands that take a model to a target: deploy, search, guard, check, advise, plan."""
 
 from __future__ import annotations
 
@@ -119,6 +119,31 @@ COMMANDS = (
             argument("--data", help="samples, as for deploy; files need none"),
             TARGET,
             ONLY,
+            SAMPLES,
+            BATCH,
+            SEED,
+            SET_OF_FILE,
+            OFFLINE,
+            STORE,
+        ),
+    ),
+    Command(
+        "advise",
+        "rank what fits a model, its data and a target by what it should gain, before anything is built",
+        handlers.advise,
+        "advise net.onnx --data images/ --target x86\n"
+        "advise my_pkg.nets:build --data my_pkg.nets:data --target arm64 --objective size --json",
+        (
+            MODEL,
+            argument("--data", help="samples, as for deploy; files need none"),
+            argument("--target", default="x86", help="name or TOML file of the target (default: x86)"),
+            argument(
+                "--objective",
+                default="latency",
+                choices=("latency", "size", "energy"),
+                help="what the rows are ranked by (default: latency)",
+            ),
+            argument("--profile", default="standard", help="how a deploy would measure (default: standard)"),
             SAMPLES,
             BATCH,
             SEED,

@@ -1,0 +1,260 @@
+"""Is what then ships among the first three rows of `edgecompress advise`, and does it take as long as it said?
+
+    python benchmarks/advise.py prior [--work DIR]
+    python benchmarks/advise.py judge [--nets NET,...] [--work DIR] [--json FILE]
+
+`prior` makes edgecompress/reporting/expected_gains.json, the table that ships: what deploys to x86 recorded in this
+folder, and the features of their nets, which are built and analyzed once more. Nothing is deployed.
+
+`judge` takes the judged nets of advise.toml, written down before the ranking was, each through `edgecompress advise`
+and then `edgecompress deploy --target x86 --profile quick` with an empty store; a net that FILE has is not tried again.
+A hit is a net whose shipped variant is among the first three rows. Constant lists of three variants are held against
+that: the one with most hits on the recorded nets, and the one with most hits on the judged nets themselves, which
+nobody could have known. Exit 1 where the first of these has as many hits, or a time is off by more than TIMES.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import re
+import statistics
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import check as nets
+import strangers
+
+from edgecompress.core import catalog
+from edgecompress.reporting import expected_gains
+from edgecompress.reporting.expected_gains import PRIOR, Record, key
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+LIST = Path(__file__).with_suffix(".toml")
+STRANGERS, X86, FIRST_X86 = (HERE / f"{n}.json" for n in ("strangers-2026-11-25", "x86-2026-11-21", "x86-2026-11-20"))
+INT4, PRUNING = HERE / "int4-race-2026-11-26.json", HERE / "pruning-2026-11-21.json"
+PLATFORM = "linux-x86_64"
+CONVOLUTIONS = ("resnet20", "mobilenetv2")  # of X86: there the best of each runtime is its int8
+INT4_FILES = {
+    "onnx fp32": "onnx fp32",
+    "onnx_int4": "onnx int4",
+    "onnx_int8_weights": "onnx int8-weights",
+    "int8_dynamic": "onnx int8-dynamic",
+    "openvino fp32": "openvino fp32",
+    "nncf_int4": "openvino int4",
+    "nncf_int8_weights": "openvino int8-weights",
+}
+FIRST, TIMES = 3, 3.0
+VARIANTS = catalog.target("x86").value.variant
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    listed = tomllib.loads(LIST.read_text(encoding="utf-8"))
+    parser.add_argument("what", choices=("prior", "judge"))
+    parser.add_argument("--nets", default=",".join(listed["judged"]))
+    parser.add_argument("--work", help="where nets and stores stay; the next time they are found again")
+    parser.add_argument("--json", type=Path, help="a file for every net, found again the next time")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        work = Path(asked.work or scratch).resolve()
+        if asked.what == "prior":
+            return prior(work)
+        known = (
+            json.loads(asked.json.read_text(encoding="utf-8")) if asked.json and asked.json.exists() else {"nets": []}
+        )
+        rows = {row["net"]: row for row in known["nets"]}
+        for net in asked.nets.split(","):
+            if net not in rows:
+                rows[net] = judged(net, work, listed["samples"].get(net))
+                if asked.json:
+                    found = {
+                        "date": time.strftime("%Y-%m-%d"),
+                        "machine": strangers.machine(),
+                        "nets": [*rows.values()],
+                    }
+                    asked.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return report([row for row in rows.values() if row["net"] in asked.nets.split(",")])
+
+
+# --------------------------------------------------------------------------- the table that ships
+
+
+def prior(work: Path) -> int:
+    records = [*of_strangers(work), *of_x86(work), of_int4()]
+    pruned = [row["speedup"] for net in json.loads(PRUNING.read_text()) for row in net["rows"] if row.get("speedup")]
+    factors = {
+        "prune_channels": {"gain": spread(pruned), "source": PRUNING.name},
+        **{name: {"gain": [1.0, 1.0, 1.0], "source": "it changes weights alone"} for name in ("qat", "finetune")},
+    }
+    table = {
+        "made by": "python benchmarks/advise.py prior",
+        "factors": factors,
+        "records": [dataclasses.asdict(record) for record in records],
+    }
+    text = json.dumps(table, indent=1, ensure_ascii=False)
+    PRIOR.write_text(re.sub(r"(\d+\.\d{3})\d+", r"\1", text) + "\n", encoding="utf-8")
+    print(f"{PRIOR}: {len(records)} nets")
+    return 0
+
+
+def spread(values: Sequence[float]) -> list[float]:
+    return [min(values), statistics.geometric_mean(values), max(values)]
+
+
+def environment() -> dict[str, Any]:
+    """The machine, as reports tell of it."""
+    from edgecompress.pipeline.job import job
+
+    return dict(job().context.here)
+
+
+def of_strangers(work: Path) -> Iterator[Record]:
+    """Each variant's time is told as times that of what shipped."""
+    names = {v.name: key(v.runtime or "onnx", [str(step["use"]) for step in v.compress]) for v in VARIANTS}
+    for case in json.loads(STRANGERS.read_text(encoding="utf-8"))["cases"]:
+        if case["target"] != "x86" or not case["shipped"]:
+            continue
+        times = {name: time_of(said, case["variants"]) for name, said in case["variants"].items()}
+        base = min(t for v in VARIANTS if v.reference and (t := times[v.name]))
+        lost = [n for n, said in case["variants"].items() if said.startswith(("lost", "failed")) and not times[n]]
+        gains = {names[n]: {"latency": base / t} for n, t in times.items() if t} | {names[n]: {} for n in lost}
+        ours = analyzed(case["net"], work)
+        planned = case["seconds"] / planned_s(case["net"], work)
+        yield Record(case["net"], f"benchmarks/{STRANGERS.name}", PLATFORM, ours, gains, planned)
+
+
+def time_of(said: str, others: Mapping[str, str]) -> float | None:
+    if said.startswith("shipped"):
+        return 1.0
+    if found := re.match(r"equal: the same file as ([\w-]+)", said):
+        return time_of(others[found[1]], {})
+    found = re.search(r"([\d.]+)x \(", said)
+    return float(found[1]) if found and not said.startswith(("lost", "failed")) else None
+
+
+def of_x86(work: Path) -> Iterator[Record]:
+    """Gains over ONNX Runtime's fp32, or over the fastest uncompressed one; sizes over fp32 of the same format."""
+    shipped = {v.name: (v.runtime or "onnx", [str(step["use"]) for step in v.compress]) for v in VARIANTS}
+    for file in (X86, FIRST_X86):
+        for row in json.loads(file.read_text(encoding="utf-8")):
+            runtime, steps = shipped[row["shipped"]]
+            best = row.get("best", {}) if row["net"] in CONVOLUTIONS else {}
+            gains = {key(name, ["int8"]): {"latency": ratio} for name, ratio in best.items()}
+            gains[key(runtime, steps)] = {"latency": row["ratio"]}
+            over = row.get("over", "fp32")
+            gains[key(shipped[over][0], [])] = {"latency": 1.0}
+            source = f"benchmarks/{file.name}"
+            yield Record(row["net"], source, PLATFORM, analyzed(f"examples/{row['net']}", work), gains)
+
+
+def of_int4() -> Record:
+    """Eight layers of 2048 x 2048, batch 1."""
+    ratios = {row["file"]: row["ratio"] for row in json.loads(INT4.read_text(encoding="utf-8"))["rows"]}
+    gains = {name: {"latency": ratios[file]} for file, name in INT4_FILES.items()}
+    layers = [{"type": "Linear", "macs": 2048**2, "parameters": 2048**2}] * 8
+    total = {"parameters": 8 * 2048**2, "activation_bytes": 8 * 2048 * 4}
+    ours = expected_gains.features({"layers": layers, "total": total})
+    return Record("eight layers of 2048 x 2048", f"benchmarks/{INT4.name}", PLATFORM, ours, gains)
+
+
+def analyzed(net: str, work: Path) -> dict[str, float]:
+    """The features of a net, told once."""
+    folder, words = made(net, work)
+    file = folder / "features.json"
+    if not file.exists():
+        words += ["--store", str(folder / "store")]
+        try:
+            told = expected_gains.features(answer(["analyze", *words], folder))
+        except RuntimeError:  # shapes that are known at run time only
+            told = answer(["advise", *words, "--target", "x86"], folder)["features"]
+        file.write_text(json.dumps(told), encoding="utf-8")
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def planned_s(net: str, work: Path) -> float:
+    folder, words = made(net, work)
+    return float(answer(["plan", *words, "--profile", "quick", "--store", str(folder / "store")], folder)["estimate_s"])
+
+
+def answer(words: Sequence[str], folder: Path) -> Any:
+    """The JSON that a command prints, behind its progress."""
+    code, told = nets.run([*words, "--json"], folder)
+    if code:
+        raise RuntimeError(f"edgecompress {' '.join(words)}: {strangers.last_line(told)}")
+    return json.loads(told[told.index("{") :])
+
+
+def made(net: str, work: Path) -> tuple[Path, list[str]]:
+    """The folder of a net, and its words on the command line."""
+    if net.startswith("examples/"):
+        folder = work / net.replace("/", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder, [str(EXAMPLES / net.partition("/")[2] / "source.toml")]
+    folder = work / net.replace("/", "-")
+    file = folder / "made.json"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(nets.made(net, folder)), encoding="utf-8")
+    model, data = json.loads(file.read_text(encoding="utf-8"))
+    return folder, [model, *(["--data", data] if data else [])]
+
+
+# --------------------------------------------------------------------------- judging
+
+
+def judged(net: str, work: Path, samples: int | None) -> dict[str, Any]:
+    """What is advised for a net, in a store that knows no deploy, and what its deploy then came to."""
+    folder, words = made(net, work)
+    words += ["--samples", str(samples)] if samples else []
+    told = ["--target", "x86", "--profile", "quick"]
+    advised = answer(["advise", *words, *told, "--store", str(folder / "advised")], folder)
+    out, began = folder / "dist", time.monotonic()
+    code, log = nets.run(["deploy", *words, *told, "--out", str(out), "--store", str(folder / "deployed")], folder)
+    seconds = time.monotonic() - began
+    file = out / "report.json"
+    found = (
+        json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"variants": [], "choice": {"variant": ""}}
+    )
+    rows = {v["name"]: {"verdict": v["verdict"], "ms": v["numbers"]["latency"]["value"]} for v in found["variants"]}
+    row = {"net": net, "first": [r["variant"] for r in advised["rows"] if r["rank"]][:FIRST], "advised": advised}
+    row |= {"shipped": found["choice"]["variant"], "variants": rows, "code": code}
+    row |= {"said_s": 60 * advised["minutes"], "took_s": seconds, "says": strangers.last_line(log) if code else ""}
+    print(f"{net}: {row['shipped']} of {row['first']}, {row['said_s']:.0f} s said, {seconds:.0f} s", file=sys.stderr)
+    return row
+
+
+def report(rows: Sequence[Mapping[str, Any]]) -> int:
+    for row in rows:
+        hit = "hit " if row["shipped"] in row["first"] else "miss"
+        print(f"{hit} {row['net']}: ships {row['shipped']}, advised {', '.join(row['first'])}; "
+              f"{row['said_s']:.0f} s said, {row['took_s']:.0f} s taken {row['says']}")  # fmt: skip
+    shipped = [row["shipped"] for row in rows]
+    hits = sum(row["shipped"] in row["first"] for row in rows)
+    cases = json.loads(STRANGERS.read_text(encoding="utf-8"))["cases"]
+    constant = best_three([c["shipped"] for c in cases if c["target"] == "x86"])
+    by_constant = sum(name in constant for name in shipped)
+    off = [max(r["said_s"] / r["took_s"], r["took_s"] / r["said_s"]) for r in rows]
+    print(f"{hits} of {len(rows)} are among the first {FIRST}")
+    print(f"{by_constant} are in the best list of the recorded nets: {', '.join(constant)}")
+    hindsight = best_three(shipped)
+    print(f"{sum(name in hindsight for name in shipped)} are in the best list of these: {', '.join(hindsight)}")
+    print(f"times: off by a factor of {statistics.median(off):.2f} (median), {max(off):.2f} at most")
+    return hits <= by_constant or max(off) > TIMES
+
+
+def best_three(shipped: Sequence[str]) -> tuple[str, ...]:
+    lists = itertools.combinations([v.name for v in VARIANTS], FIRST)
+    return max(lists, key=lambda three: sum(name in three for name in shipped))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
