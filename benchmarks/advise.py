@@ -1,10 +1,14 @@
 """Is what then ships among the first three rows of `edgecompress advise`, and does it take as long as it said?
 
     python benchmarks/advise.py prior [--work DIR]
+    python benchmarks/advise.py recorded
     python benchmarks/advise.py judge [--nets NET,...] [--work DIR] [--json FILE]
 
 `prior` makes edgecompress/reporting/expected_gains.json, the table that ships: what deploys to x86 recorded in this
 folder, and the features of their nets, which are built and analyzed once more. Nothing is deployed.
+
+`recorded` ranks the target's variants for each recorded net by the records of the others: whether what shipped then is
+among the first three, and whether it is in the best constant list of three of the others. It takes a second.
 
 `judge` takes the judged nets of advise.toml, written down before the ranking was, each through `edgecompress advise`
 and then `edgecompress deploy --target x86 --profile quick` with an empty store; a net that FILE has is not tried again.
@@ -54,12 +58,13 @@ INT4_FILES = {
 }
 FIRST, TIMES = 3, 3.0
 VARIANTS = catalog.target("x86").value.variant
+NAMES = {v.name: key(v.runtime or "onnx", [str(step["use"]) for step in v.compress]) for v in VARIANTS}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     listed = tomllib.loads(LIST.read_text(encoding="utf-8"))
-    parser.add_argument("what", choices=("prior", "judge"))
+    parser.add_argument("what", choices=("prior", "recorded", "judge"))
     parser.add_argument("--nets", default=",".join(listed["judged"]))
     parser.add_argument("--work", help="where nets and stores stay; the next time they are found again")
     parser.add_argument("--json", type=Path, help="a file for every net, found again the next time")
@@ -68,6 +73,8 @@ def main() -> int:
         work = Path(asked.work or scratch).resolve()
         if asked.what == "prior":
             return prior(work)
+        if asked.what == "recorded":
+            return recorded()
         known = (
             json.loads(asked.json.read_text(encoding="utf-8")) if asked.json and asked.json.exists() else {"nets": []}
         )
@@ -110,6 +117,39 @@ def spread(values: Sequence[float]) -> list[float]:
     return [min(values), statistics.geometric_mean(values), max(values)]
 
 
+# --------------------------------------------------------------------------- the recorded nets
+
+
+def recorded() -> int:
+    """Prints each recorded net whose shipped variant is told, and the sums."""
+    ships, every = shipped_before(), expected_gains.prior().records
+    known = {r.net: r for r in every}
+    hits = constant = 0
+    for net, (name, unreached) in ships.items():
+        others = [r for r in every if r.net != net]
+        told = {
+            v.name: expected_gains.expected(NAMES[v.name], known[net].features, others, "latency", "") for v in VARIANTS
+        }
+        fits = sorted({*told} - {*unreached}, key=lambda n: expected_gains.place(told[n].kept, told[n].gain))
+        three = best_three([one for other, (one, _) in ships.items() if other != net])
+        hits, constant = hits + (name in fits[:FIRST]), constant + (name in three)
+        print(f"{'hit ' if name in fits[:FIRST] else 'miss'} {net}: shipped {name}, advised {', '.join(fits[:FIRST])}")
+    print(f"{hits} of {len(ships)} are among the first {FIRST}, {constant} in the best list of the others")
+    return hits <= constant
+
+
+def shipped_before() -> dict[str, tuple[str, list[str]]]:
+    """By net what shipped to x86, and which variants no way leads to."""
+    found = {}
+    for file in (FIRST_X86, X86):
+        found |= {row["net"]: (row["shipped"], []) for row in json.loads(file.read_text(encoding="utf-8"))}
+    for case in json.loads(STRANGERS.read_text(encoding="utf-8"))["cases"]:
+        if case["target"] == "x86":
+            unreached = [name for name, said in case["variants"].items() if said.startswith("unreached")]
+            found[case["net"]] = (case["shipped"], unreached)
+    return found
+
+
 def environment() -> dict[str, Any]:
     """The machine, as reports tell of it."""
     from edgecompress.pipeline.job import job
@@ -119,14 +159,13 @@ def environment() -> dict[str, Any]:
 
 def of_strangers(work: Path) -> Iterator[Record]:
     """Each variant's time is told as times that of what shipped."""
-    names = {v.name: key(v.runtime or "onnx", [str(step["use"]) for step in v.compress]) for v in VARIANTS}
     for case in json.loads(STRANGERS.read_text(encoding="utf-8"))["cases"]:
         if case["target"] != "x86" or not case["shipped"]:
             continue
         times = {name: time_of(said, case["variants"]) for name, said in case["variants"].items()}
         base = min(t for v in VARIANTS if v.reference and (t := times[v.name]))
         lost = [n for n, said in case["variants"].items() if said.startswith(("lost", "failed")) and not times[n]]
-        gains = {names[n]: {"latency": base / t} for n, t in times.items() if t} | {names[n]: {} for n in lost}
+        gains = {NAMES[n]: {"latency": base / t} for n, t in times.items() if t} | {NAMES[n]: {} for n in lost}
         ours = analyzed(case["net"], work)
         planned = case["seconds"] / planned_s(case["net"], work)
         yield Record(case["net"], f"benchmarks/{STRANGERS.name}", PLATFORM, ours, gains, planned)
@@ -143,15 +182,12 @@ def time_of(said: str, others: Mapping[str, str]) -> float | None:
 
 def of_x86(work: Path) -> Iterator[Record]:
     """Gains over ONNX Runtime's fp32, or over the fastest uncompressed one; sizes over fp32 of the same format."""
-    shipped = {v.name: (v.runtime or "onnx", [str(step["use"]) for step in v.compress]) for v in VARIANTS}
     for file in (X86, FIRST_X86):
         for row in json.loads(file.read_text(encoding="utf-8")):
-            runtime, steps = shipped[row["shipped"]]
             best = row.get("best", {}) if row["net"] in CONVOLUTIONS else {}
             gains = {key(name, ["int8"]): {"latency": ratio} for name, ratio in best.items()}
-            gains[key(runtime, steps)] = {"latency": row["ratio"]}
-            over = row.get("over", "fp32")
-            gains[key(shipped[over][0], [])] = {"latency": 1.0}
+            gains[NAMES[row["shipped"]]] = {"latency": row["ratio"]}
+            gains[NAMES[row.get("over", "fp32")]] = {"latency": 1.0}
             source = f"benchmarks/{file.name}"
             yield Record(row["net"], source, PLATFORM, analyzed(f"examples/{row['net']}", work), gains)
 
@@ -239,8 +275,7 @@ def report(rows: Sequence[Mapping[str, Any]]) -> int:
               f"{row['said_s']:.0f} s said, {row['took_s']:.0f} s taken {row['says']}")  # fmt: skip
     shipped = [row["shipped"] for row in rows]
     hits = sum(row["shipped"] in row["first"] for row in rows)
-    cases = json.loads(STRANGERS.read_text(encoding="utf-8"))["cases"]
-    constant = best_three([c["shipped"] for c in cases if c["target"] == "x86"])
+    constant = best_three([name for name, _ in shipped_before().values()])
     by_constant = sum(name in constant for name in shipped)
     off = [max(r["said_s"] / r["took_s"], r["took_s"] / r["said_s"]) for r in rows]
     print(f"{hits} of {len(rows)} are among the first {FIRST}")

@@ -110,7 +110,7 @@ def test_a_file_without_data_is_advised_and_each_command_is_one_that_a_plan_take
     assert any(row.variant.startswith("pruned-") and row.steps[0] == "prune_channels" for row in advised.rows)
     for row in (fits[0], next(row for row in fits if row.variant == "onnx-fp16")):
         words = shlex.split(row.command)[2:]
-        assert main(["plan", *words, "--data", "random", "--store", "store", "--quiet"]) == 0
+        assert main(["plan", *words, "--store", "store", "--quiet"]) == 0
     assert max(map(len, (line for line in str(advised).splitlines() if "edgecompress deploy" not in line))) <= 110
 
 
@@ -141,7 +141,7 @@ def test_the_command_prints_json(net, capsys):
     assert main(["advise", net, "--target", "web", "--json", "--store", "store"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["rows"][0]["rank"] == 1
-    assert told["rows"][0]["command"].startswith("edgecompress deploy net.onnx --target web --only")
+    assert told["rows"][0]["command"].startswith("edgecompress deploy net.onnx --target web --data random --only")
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ def advise(
     given, items = objects.written(model, data, options, batch, settings)
     how = {"data": items, "profile": profile, "samples": samples, "batch": batch, "seed": seed, "settings": settings}
     job = check.job_of(given, target, how)
+    how["data"] = items or ("random" if job.source.value.random else None)  # that a deploy has to be told
     words = ["edgecompress", "deploy", *([given] if given else []), "--target", str(target)]
     words += [
         w for k, v in how.items() if k != "settings" and v not in (None, USUAL.get(k)) for w in (f"--{k}", str(v))
@@ -130,10 +131,14 @@ class _Adviser:
     walk: PlanRun
     words: Sequence[str]  # of the command line, up to `settings`
     settings: Mapping[str, Json]
+    references: set[str] = field(default_factory=set)  # the target's that are reached: what others are measured beside
 
     def advised(self, objective: str) -> Advised:
         """The rows in their order: the target's own variants, then what goes beyond it."""
         checked = check.variants(self.job, self.walk)
+        self.references.update(
+            v.name for v in self.job.target.value.variant if v.reference and checked[v.name]["reached"]
+        )
         for stage in analyze.stages(self.job):
             if stage.name not in self.walk.outcomes:
                 alone = stage.name not in ("source", plan.ITEMS, "data")
@@ -237,7 +242,7 @@ class _Adviser:
         if not checked["reached"]:
             return row
         target = self.job.target
-        beside = [v for v in target.value.variant if v.reference and v.name != variant.name][:1]
+        beside = [v for v in target.value.variant if v.name in self.references and v.name != variant.name][:1]
         value = dataclasses.replace(target.value, variant=(variant, *beside))
         only = dataclasses.replace(self.job, target=dataclasses.replace(target, value=value), only=())
         try:
@@ -274,7 +279,7 @@ class _Adviser:
         if out := sum(each["count"] for each in checked["outside"]):
             yield f"{plural(out, 'operator')} outside {accelerator}"
         if word in ("int8", "fp16") and not self.splits:
-            yield "no data: give --data, random numbers tell nothing of its accuracy"
+            yield "give --data of your own: random numbers tell nothing of its accuracy"
         elif word == "int8":
             yield f"calibrates on {plural(self.splits['calibrate'], 'item')}"
 
@@ -315,13 +320,8 @@ class _Adviser:
 
 
 def _ordered(rows: Sequence[Advice], objective: str) -> list[Advice]:
-    """The best first: what mostly kept its limits, by what is expected; what nothing is known of, in its own order."""
-
-    def place(row: Advice) -> tuple[bool, bool, float]:
-        gain = row.gains.get(objective)
-        return row.kept is not None and row.kept < expected_gains.MOSTLY, gain is None, -(gain.middle if gain else 0.0)
-
-    return sorted(rows, key=place)
+    """The best first; those of which nothing is known in their own order."""
+    return sorted(rows, key=lambda row: expected_gains.place(row.kept, row.gains.get(objective)))
 
 
 def _recorded(told: Expected) -> str:

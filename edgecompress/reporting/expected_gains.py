@@ -155,6 +155,11 @@ def expected(name: str, ours: Features, records: Sequence[Record], objective: st
     return Expected(gain, kept, {r.net: r.source for r in near}, name)
 
 
+def place(kept: float | None, gain: Interval | None) -> tuple[bool, bool, float]:
+    """What rows are sorted by: those that mostly kept their limits first, of these the ones that gain most."""
+    return kept is not None and kept < MOSTLY, gain is None, -(gain.middle if gain else 0.0)
+
+
 def _interval(weighted: Sequence[tuple[float, float]]) -> Interval | None:
     """From the least to the most, and the weighted geometric mean."""
     if not weighted:
