@@ -24,6 +24,8 @@ from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.searches import front, recipe_space
 from edgecompress.pipeline.searches.recipe_space import Fixed, RecipeSpace
 from edgecompress.pipeline.searches.study import TrialStudy
+from edgecompress.reporting import html, markdown, model, recipe_search
+from edgecompress.reporting.request import ReportRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 SQUEEZE = '''"""Takes bytes off a null net; the more, the louder it answers."""
@@ -203,7 +205,7 @@ def test_a_found_target_is_read_as_it_was_written(tmp_path: Path) -> None:
     base = catalog.target("x86").value
     row = {"runtime": "onnx", "precision": "int8", "number": 7, "compress": [{"use": "int8", "skip": ["a\\b"]}]}
     file = tmp_path / "found.toml"
-    file.write_text(search.target_toml(base, [row], "found", raced=True), encoding="utf-8")
+    file.write_text(search.target_toml(search.found_target(base, [row], "found", raced=True)), encoding="utf-8")
     found = catalog.target(str(file)).value
     assert found.limits == base.limits and found.platforms == base.platforms
     assert found.variant[0] == search.variant(row)
@@ -217,6 +219,32 @@ def test_a_knob_is_a_range_or_choices() -> None:
         with pytest.raises(ConfigError):
             config.build(Knob, wrong, "k")
     assert Target.__dataclass_fields__["search"].default == SearchSpace()
+
+
+# --------------------------------------------------------------------------- the report
+
+
+def test_the_report_shows_the_front_what_mattered_and_every_trial() -> None:
+    told = [
+        {"number": 0, "words": "onnx fp32", "runtime": "onnx", "values": {"latency": 1.0, "accuracy": 0.0}},
+        {"number": 1, "words": "onnx int8", "runtime": "onnx", "values": {"latency": 0.4, "accuracy": 0.002}},
+        {"number": 3, "words": "litert int8", "runtime": "litert", "values": {"latency": 0.5, "accuracy": 0.004}},
+    ]
+    shared = {"inside": True, "change": "-0.20 pt", "reason": "", "took_s": 3.0}
+    broken = {"number": 4, "words": "onnx int4", "runtime": "onnx", "values": {}, "inside": False, "change": ""}
+    every = [*({**row, **shared} for row in told), {**shared, **broken, "reason": "changed nothing"}]
+    facts = {"id": "ab", "objectives": ["latency", "accuracy"], "baseline": "fp32", "why": "4 trials", "trials": every}
+    request = ReportRequest(search={**facts, "front": [1, 0], "importances": {"runtime": 0.75}})  # type: ignore[typeddict-item]
+    report = model.Report(schema=model.SCHEMA, variants=[], search=recipe_search.of_request(request))
+    page, text = html.page(report), markdown.page(report)
+    assert page.count('aria-roledescription="trial"') == 3 and "What the search found" in page
+    for words in (
+        "What the search found: 4 trials",
+        "| 1 | onnx int8 | -0.20 pt | 0.40",
+        "runtime | 75 %",
+        "changed nothing",
+    ):
+        assert words in text
 
 
 # --------------------------------------------------------------------------- searches of null nets

@@ -108,7 +108,7 @@ def run(job: Job, keys: Keys, options: Options, told: Told = lambda row: None) -
     bench = TrialBench(job, baseline, catalog.profile(variant_stages.TRIALS).value, objectives)
     with walk.store.locked(f"search-{found}"):
         study = TrialStudy(place / DATABASE, objectives, job.target.value.search.sampler, job.context.seed)
-        loop = _Loop(job, walk, space, bench, study, told)
+        loop = Loop(job, walk, space, bench, study, told)
         why = loop.run()
         return _ended(
             loop,
@@ -156,7 +156,7 @@ def _id(job: Job, walk: PlanRun, objectives: Sequence[str]) -> str:
 
 
 @dataclass
-class _Loop:
+class Loop:
     """Asks for trials, tries and tells them, until one of the stop rules ends it."""
 
     job: Job
@@ -261,7 +261,7 @@ class _Loop:
 # --------------------------------------------------------------------------- what it found
 
 
-def _ended(loop: _Loop, found: SearchResult, keys: Keys, options: Options) -> SearchResult:
+def _ended(loop: Loop, found: SearchResult, keys: Keys, options: Options) -> SearchResult:
     """Writes the target of the best trials and deploys it."""
     job, place = loop.job, loop.walk.store.root / FOLDER / found.id
     best = front.finalists(found.rows, found.objectives)
@@ -271,10 +271,10 @@ def _ended(loop: _Loop, found: SearchResult, keys: Keys, options: Options) -> Se
         why = f"search {found.id}: none of {len(found.rows)} trials keeps the limits; see {place / FILE}"
         return dataclasses.replace(found, shipped=Result(CheckFailed.exit_code, why))
     raced = found.objectives[0] in front.RACED
-    text = target_toml(job.target.value, best, f"search {found.id} of {job.target.name}", raced)
-    _write(loop.walk, place / TARGET, text)
-    made = _found_job(job.target.name, place / TARGET, _given(job, keys))
-    shipped = deploy.run(made, plan.deploy(made), options, search=found.facts())
+    made = found_target(job.target.value, best, f"search {found.id} of {job.target.name}", raced)
+    _write(loop.walk, place / TARGET, target_toml(made))
+    again = _found_job(job.target.name, place / TARGET, _given(job, keys))
+    shipped = deploy.run(again, plan.deploy(again), options, search=found.facts())
     return dataclasses.replace(found, target=place / TARGET, shipped=shipped)
 
 
@@ -307,18 +307,21 @@ def variant(row: Row) -> Variant:
     return Variant(name, row["runtime"], tuple(row["compress"]))
 
 
-def target_toml(target: Target, rows: Sequence[Row], description: str, raced: bool = False) -> str:
-    """The text of a target with trials as its variants; `raced`: the target's references are raced with them."""
+def found_target(target: Target, rows: Sequence[Row], description: str, raced: bool = False) -> Target:
+    """The target with trials as its variants; `raced`: its references are raced with them."""
     references = [v for v in target.variant if v.reference] if raced else []
     variants = (*map(variant, rows), *references)
-    made = dataclasses.replace(target, variant=variants, description=description, search=SearchSpace())
-    default = Target("", "", (Variant("none"),))
-    told = {k: v for k, v in _changed(made, default).items() if k != "variant"}
+    return dataclasses.replace(target, variant=variants, description=description, search=SearchSpace())
+
+
+def target_toml(target: Target) -> str:
+    """The text of a target's file; what is as by default is left out."""
+    told = {k: v for k, v in _changed(target, Target("", "", (Variant("none"),))).items() if k != "variant"}
     lines = [f"{key} = {config.to_toml(v)}" for key, v in told.items() if not isinstance(v, Mapping)]
     for key, table in told.items():
         if isinstance(table, Mapping):
             lines += ["", f"[{key}]", *(f"{name} = {config.to_toml(v)}" for name, v in table.items())]
-    for each in variants:
+    for each in target.variant:
         changed = _changed(each, Variant(""))
         lines += ["", "[[variant]]", *(f"{name} = {config.to_toml(v)}" for name, v in changed.items())]
     return "\n".join([*lines, ""])
@@ -354,8 +357,8 @@ def found_job(reference: str, store: Name | None, given: Mapping[str, Any]) -> J
             raise NotFound(
                 f"--from-search {reference}: no trial {number} that keeps the limits{did_you_mean(number, rows)}"
             )
-        text = target_toml(catalog.target(str(file)).value, [rows[number]], f"trial {number} of search {name}")
+        made = found_target(catalog.target(str(file)).value, [rows[number]], f"trial {number} of search {name}")
         file = root / name / f"trial-{number}.toml"
         with atomic_file.told(file, "--store"):
-            atomic_file.write(file, text.encode())
+            atomic_file.write(file, target_toml(made).encode())
     return _found_job(told["target"], file, {**told["given"], **given})

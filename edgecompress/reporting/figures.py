@@ -18,6 +18,7 @@ from edgecompress.reporting import (
     pareto,
     power,
     profiler_figures,
+    recipe_search,
     roofline,
     strength_search,
     training,
@@ -56,7 +57,7 @@ def every(report: Report) -> list[Figure]:
     others = (instructions.figure, roofline.figure, power.energy, power.traces, external_section.figure)
     smaller = (compression.figure, compression_gains.figure, strength_search.figure, training.figure, guard.figure)
     return [
-        *(make(report) for make in (*own, *smaller, *others)),
+        *(make(report) for make in (*own, recipe_search.figure, *smaller, *others)),
         pareto.figure(report, report.pareto),
         *profiler_figures.every(report),
     ]

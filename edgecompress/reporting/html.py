@@ -20,6 +20,7 @@ from edgecompress.reporting import (
     pareto,
     power,
     profiler_tables,
+    recipe_search,
     roofline,
     strength_search,
     tables,
@@ -185,6 +186,7 @@ def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
         words = tag("div", sentences, _more("In numbers", as_table(report, compression_gains.table(report))))
         yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
     for title, table, drawn, more in (
+        (recipe_search.TITLE, recipe_search.table, ("search",), (recipe_search.mattered, recipe_search.trials)),
         ("What was compressed", compression.table, ("compressed",), parts),
         (
             "How the strength was found",

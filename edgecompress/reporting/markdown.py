@@ -15,6 +15,7 @@ from edgecompress.reporting import (
     pareto,
     power,
     profiler_tables,
+    recipe_search,
     roofline,
     strength_search,
     tables,
@@ -55,6 +56,9 @@ COMPRESSED = (
     guard.table,
     guard.rungs,
     guard.layers,
+    recipe_search.table,
+    recipe_search.mattered,
+    recipe_search.trials,
 )
 LOOKS = (
     profiler_tables.findings,

@@ -729,6 +729,34 @@ class Fit(Part):
     trials: list[Trial] = []
 
 
+class SearchTrial(Part):
+    """A trial of `search`: its recipe in words, as much of each objective as is known, and the accuracy in words.
+
+    `values` are shares of the baseline's; that of accuracy is the loss on the split that chooses.
+    """
+
+    number: int
+    words: str
+    runtime: str
+    values: dict[str, float]
+    inside: bool
+    change: str
+    reason: str
+    took_s: float
+
+
+class RecipeSearch(Part):
+    """How `search` found the variants, and why it ended. `front` are numbers of trials, `importances` shares of 1."""
+
+    id: str
+    objectives: list[str]
+    baseline: str
+    why: str
+    trials: list[SearchTrial]
+    front: list[int]
+    importances: dict[str, float]
+
+
 class Rung(Part):
     """A repair step of the accuracy guard, with what it loses on the split that chooses."""
 
@@ -891,6 +919,7 @@ class Report(Part, kw_only=True):
     passes: list[Look] = []
     variants: list[Variant]
     fits: list[Fit] = []
+    search: RecipeSearch | None = None
     elsewhere: list[ExternalRow] = []
     ladders: list[Ladder] = []
     subject: str = ""

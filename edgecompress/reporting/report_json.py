@@ -17,6 +17,7 @@ from edgecompress.reporting import (
     model,
     pareto,
     profilers,
+    recipe_search,
     roofline,
     slowdown,
     strength_search,
@@ -64,6 +65,7 @@ def report(request: Request) -> Report:
         passes=profilers.table(inputs),
         variants=variants.table(request, job),
         fits=strength_search.of_request(job),
+        search=recipe_search.of_request(job),
         elsewhere=msgspec.convert(job.elsewhere, list[ExternalRow]),
     )
     report.ladders = guard.of_request(job, report.variants)

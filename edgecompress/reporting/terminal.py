@@ -15,6 +15,7 @@ from edgecompress.reporting import (
     guard,
     precision,
     profiler_tables,
+    recipe_search,
     strength_search,
     tables,
 )
@@ -109,6 +110,7 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
         tables.precisions,
         estimates.table,
         compression_gains.table,
+        recipe_search.table,
         strength_search.table,
         guard.table,
         guard.rungs,

@@ -6,8 +6,11 @@ What is drawn follows from the seed and the trials before: a search that was kil
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
+import math
+import random
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 OPTUNA = "optuna>=5"
 NAME = "search"
 BEST = 0.25  # of the trials inside the limits: what a knob has to bring about to matter
+NEAR = 0.75  # of the trials: they turn one knob of one that is on the front
+TINY = 1e-3  # of a gap between two that are the same in an objective
 ROW = "row"  # the attribute of a trial with all that is told of it
 
 
@@ -61,7 +66,8 @@ class TrialStudy:
     def ask(self) -> Trial:
         """The next trial; one that a killed run began comes first, with the same values.
 
-        After one that drew what had been tried before, it is drawn at random: what is best is known well enough.
+        With TPE most turn one knob of a trial on the front. After one that drew what had been tried before, it is drawn
+        at random: what is best is known well enough.
         """
         import optuna
         from optuna.trial import TrialState
@@ -69,11 +75,21 @@ class TrialStudy:
         left, trials = self.left.pop(0) if self.left else None, self.study.get_trials(deepcopy=False)
         waiting = (trial.number for trial in trials if trial.state == TrialState.WAITING)
         number = left.number if left else next(waiting, len(trials))
+        own = int.from_bytes(hashlib.sha256(f"{self.seed} {number}".encode()).digest()[:4])
         known = number > 0 and trials[number - 1].state == TrialState.FAIL
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.study.sampler = sampler("random" if known else self.sampler, self.seed, number)
+            self.study.sampler = sampler("random" if known else self.sampler, own)
+            if self.sampler == "tpe" and random.Random(own).random() < NEAR and (front := self._front(number)):
+                self.study.sampler = near(front, own)
             return optuna.trial.Trial(self.study, left._trial_id) if left else self.study.ask()
+
+    def _front(self, number: int) -> list[FrozenTrial]:
+        """The trials before one of a number that no other beats, once those with given values have ended."""
+        from optuna.trial import TrialState
+
+        waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        return [] if waiting else [trial for trial in self.study.best_trials if trial.number < number]
 
     def tell(
         self, trial: Trial, values: Sequence[float] | None, excess: Mapping[str, float], row: Mapping[str, Json]
@@ -115,13 +131,29 @@ class TrialStudy:
         return {name: share for name, share in found.items() if share > 0}
 
 
-def sampler(name: str, seed: int, number: int) -> BaseSampler:
-    """The sampler that draws the trial of a number."""
+def sampler(name: str, seed: int) -> BaseSampler:
+    """A sampler by its name."""
     from optuna import samplers
 
-    own = int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4])
     if name == "random":
-        return samplers.RandomSampler(seed=own)
+        return samplers.RandomSampler(seed=seed)
     if name == "nsga2":
-        return samplers.NSGAIISampler(population_size=20, seed=own)
-    return samplers.TPESampler(multivariate=True, group=True, seed=own)
+        return samplers.NSGAIISampler(population_size=20, seed=seed)
+    return samplers.TPESampler(multivariate=True, group=True, seed=seed)
+
+
+def near(front: Sequence[FrozenTrial], seed: int) -> BaseSampler:
+    """TPE of one knob alone, the others as a trial of the front has them: one beside a gap, the wider the likelier."""
+    from optuna import samplers
+
+    drawn, ordered = random.Random(seed), sorted(front, key=lambda trial: trial.values)
+    spans = [max(ends) - min(ends) or 1.0 for ends in zip(*(t.values for t in ordered), strict=True)]
+    gaps = [
+        math.prod(abs(x - y) / span + TINY for x, y, span in zip(a.values, b.values, spans, strict=True))
+        for a, b in itertools.pairwise(ordered)
+    ]
+    place = drawn.choices(range(len(gaps)), gaps)[0] + drawn.randrange(2) if gaps else 0
+    params = ordered[place].params
+    free = drawn.choice(sorted(params))
+    fixed = {name: value for name, value in params.items() if name != free}
+    return samplers.PartialFixedSampler(fixed, sampler("tpe", seed))

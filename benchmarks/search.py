@@ -1,0 +1,105 @@
+"""What `search` finds on real nets without training, beside the variants that the x86 target lists by hand.
+
+    python benchmarks/search.py [--minutes 15] [--only resnet20,mobilenetv2] [--profile standard] [--json FILE]
+
+The search is not given the variants by hand. Then one race has both: what was found and what is listed, in the same
+rounds, batch 1, one thread. Told is the time of the fastest by hand over that of the fastest found, both within the
+limits on the test split, with the interval of the rounds; exit 1 where what was found is slower. Run it on a quiet
+machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import edgecompress
+from edgecompress.commands.search import target_toml
+from edgecompress.core import catalog, stats
+from edgecompress.reporting import sessions
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NETS = ("resnet20", "mobilenetv2")
+MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+
+
+def main() -> int:
+    """Searches for the nets one after the other, and races what it found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--only", default=",".join(NETS), help="nets, separated by commas")
+    parser.add_argument("--profile", default="standard")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    rows = [row(net, asked) for net in asked.only.split(",")]
+    if asked.json:
+        asked.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "rows": rows}, indent=1) + "\n", "utf-8")
+    return 0 if all(row["ratio"] and row["ratio"] * (1 + stats.CHANGE) >= 1 for row in rows) else 1
+
+
+def row(net: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """One net: its search, then the race of both."""
+    source, out = str(EXAMPLES / net / "source.toml"), Path("dist") / f"search-{net}"
+    found = edgecompress.search(
+        source,
+        "x86",
+        profile="quick",
+        settings={"search.minutes": asked.minutes},
+        options=edgecompress.Options(out=out / "found"),
+        told=lambda trial: print(f"{trial['number']:4} {trial['words']:60} {trial['change']:>9} {trial['values']}"),
+    )
+    print(f"{net}: {len(found.rows)} trials, {found.why}; the front: {[r['words'] for r in found.front]}")
+    print(f"{net}: what mattered: {found.importances}")
+    if found.target is None:
+        return {"net": net, "ratio": None, "why": found.shipped.message}
+    ours = [v.name for v in catalog.target(str(found.target)).value.variant if not v.reference]
+    raced = edgecompress.deploy(
+        source, both(found.target, out), profile=asked.profile, options=edgecompress.Options(out=out / "both")
+    )
+    report = raced.read_report()
+    told = {v["name"]: v for v in report["variants"] if v["numbers"]["latency"]["value"] is not None}
+    mine, hand = (fastest({n: v for n, v in told.items() if (n in ours) == own}) for own in (True, False))
+    each = [told[name]["sessions"] for name in (hand, mine) if name]
+    ratio = sessions.improvement(*each, sessions.LATENCY) if len(each) == 2 else None
+    words = {r["number"]: r["words"] for r in found.rows}
+    result = {
+        "net": net,
+        "trials": len(found.rows),
+        "shipped": report["choice"]["variant"],
+        "found": mine,
+        "recipe": words[int(mine.rpartition("-")[2])] if mine else "",
+        "by_hand": hand,
+        "ratio": ratio["factor"] if ratio else None,
+        "low": ratio["low"] if ratio else None,
+        "high": ratio["high"] if ratio else None,
+        "ms": {name: v["numbers"]["latency"]["value"] for name, v in told.items()},
+        "accuracy": {name: v["numbers"]["accuracy"]["value"] for name, v in told.items()},
+        "machine": {key: raced.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
+    }
+    print(json.dumps(result, indent=1))
+    return result
+
+
+def both(found: Path, out: Path) -> Path:
+    """A target with what was found, then what the x86 target lists."""
+    listed = catalog.target("x86").value
+    mine = tuple(v for v in catalog.target(str(found)).value.variant if not v.reference)
+    out.mkdir(parents=True, exist_ok=True)
+    text = target_toml(dataclasses.replace(listed, variant=(*mine, *listed.variant)))
+    file = out / "both.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def fastest(variants: dict[str, Any]) -> str:
+    """The fastest of those that were measured."""
+    return min(variants, key=lambda name: variants[name]["numbers"]["latency"]["value"], default="")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
