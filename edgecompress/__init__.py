@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgecompress.commands.package import package
     from edgecompress.commands.profile import profile
     from edgecompress.commands.search import SearchResult, search
+    from edgecompress.commands.trim import Trimmed, trim
     from edgecompress.commands.verify import verify
     from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 
@@ -29,6 +30,7 @@ _HOMES = {
     "commands.package": ("package",),
     "commands.profile": ("profile",),
     "commands.search": ("SearchResult", "search"),
+    "commands.trim": ("Trimmed", "trim"),
     "commands.verify": ("verify",),
     "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
 }
@@ -47,6 +49,7 @@ __all__ = [
     "SearchResult",
     "SensitivityRequest",
     "StageFailed",
+    "Trimmed",
     "advise",
     "analyze",
     "check",
@@ -55,6 +58,7 @@ __all__ = [
     "package",
     "profile",
     "search",
+    "trim",
     "verify",
 ]
 

@@ -166,6 +166,7 @@ NAMING = {
     "plan": ["?.pt2", "?.onnx --data random", "?.tflite --data random", "?.keras", "?:fn --data random"],
     "analyze": ["?.onnx", "net.null --data ?", "net.null --data data --html ?", "net.null --data data --store ?"],
     "diagnose": ["net.null --data data --artifact ?", "net.null --data data --artifact out --out ?", "--target ?.toml"],
+    "trim": ["? --data data --out small", "net --data a.tsv --out ?"],
     "verify": ["?", "out ?.onnx --data data", "out --data ?", "out --target ?.toml", "out --store ?"],
     "profile": ["?", "out --device ?.toml", "out --profile ?.toml", "out --store ?"],
     "report": ["?", "?.json", "out --add ?", "? --add ?"],

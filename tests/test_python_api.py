@@ -23,6 +23,7 @@ CALLS = (
     edgecompress.deploy,
     edgecompress.diagnose,
     edgecompress.profile,
+    edgecompress.trim,
     edgecompress.verify,
 )
 ITEMS = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")

@@ -168,6 +168,20 @@ def guard(args: argparse.Namespace) -> int:
     return deploy(args)
 
 
+def trim(args: argparse.Namespace) -> int:
+    """Writes a Hugging Face folder with fewer tokens."""
+    from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
+    from edgecompress.commands import trim
+
+    screen = console.open(args)
+    more = {"data": args.data, "least": args.least, "settings": _settings(args.set, "source.length=64")}
+    with Progress(screen, args) as progress:
+        made = trim.trim(args.model, args.out, options=options_of(args, progress), **more)
+    console.say(args, {"out": str(made.out), **made.facts}, str(made.out) if args.quiet else trim.text(made))
+    return 0
+
+
 def analyze(args: argparse.Namespace) -> int:
     """Counts the cost of each layer, and measures its sensitivity if asked for."""
     from edgecompress.cli import console

@@ -271,12 +271,18 @@ def _text_files(path: Path) -> dict[str, Path]:
     return {f.stem: f for f in sorted(path.iterdir()) if f.suffix in texts.SUFFIXES and f.stem in known}
 
 
+def text_files(path: Path) -> dict[str, Path]:
+    """The file of each split of texts, or one under WHOLE. Raises InputError for what holds none."""
+    if kind_of(path) != "texts":
+        raise InputError(f"{path}: is no file of texts ({', '.join(texts.SUFFIXES)}), nor a folder of SPLIT.tsv")
+    files = _text_files(path) if path.is_dir() else {}
+    return {split: files[name] for split, name in _called(files, path).items()} or {WHOLE: path}
+
+
 def _texts(path: Path, source: Source, seed: int | None, splits: Sequence[str]) -> Feed:
     """`SPLIT.tsv` (.csv, .jsonl, .txt) of a folder, or one file."""
     reader = texts.of(source)
-    files = _text_files(path) if path.is_dir() else {}
-    called = _called(files, path)
-    parts = {split: files[name] for split, name in called.items() if split in splits} or {WHOLE: path}
+    parts = {split: file for split, file in text_files(path).items() if split in (*splits, WHOLE)}
 
     def of(file: Path) -> Items:
         def items(limit: int | None) -> Iterator[Item]:

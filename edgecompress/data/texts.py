@@ -57,11 +57,19 @@ class Texts:
             labelled = label is not None
             yield inputs, label
 
+    def tokens(self, file: Path) -> Iterator[Sequence[int]]:
+        """The ids of each item of a file, none cut off. Raises InputError with the line."""
+        if file.suffix == ".txt":
+            yield from (inputs["input_ids"].tolist() for inputs, _ in self._windows(file))
+            return
+        for number, row in _rows(file):
+            try:
+                yield self.tokenizer(*_text(row), verbose=False)["input_ids"]
+            except InputError as error:
+                raise InputError(f"{file}, line {number}: {error}") from error
+
     def _item(self, row: Row) -> Item:
-        text, pair, label = (_column(row, names) for names in (TEXT, PAIR, LABEL))
-        if not isinstance(text, str):
-            told = ", ".join(map(str, list(row)[:8]))
-            raise InputError(f"it has no text in a column called {' or '.join(TEXT)}; its columns are {told}")
+        (text, pair), label = _text(row), _column(row, LABEL)
         found = self.tokenizer(text, pair, truncation=True, max_length=self.length, return_token_type_ids=self.kinds)
         inputs = self._filled(found)
         if self.task == "causal-lm":
@@ -195,6 +203,15 @@ def _json(line: str, where: str) -> Row:
     if not isinstance(row, dict):
         raise InputError(f'{where}: must be an object such as {{"text": "...", "label": 0}}')
     return row
+
+
+def _text(row: Row) -> tuple[str, str | None]:
+    """The text of a row, and its second one."""
+    text, pair = _column(row, TEXT), _column(row, PAIR)
+    if not isinstance(text, str):
+        told = ", ".join(map(str, list(row)[:8]))
+        raise InputError(f"it has no text in a column called {' or '.join(TEXT)}; its columns are {told}")
+    return text, pair
 
 
 def _column(row: Row, names: Sequence[str]) -> Any:

@@ -1,4 +1,4 @@
-"""Commands that take a model to a target: deploy, search, guard, check, advise, plan."""
+"""Commands that take a model to a target: deploy, search, guard, check, advise, plan; and trim, before them."""
 
 from __future__ import annotations
 
@@ -158,5 +158,22 @@ COMMANDS = (
         handlers.plan,
         "plan --target x86\nplan net.onnx --data images/ --json",
         DEPLOYED,
+    ),
+    Command(
+        "trim",
+        "write a Hugging Face folder with the tokens that your texts use alone",
+        handlers.trim,
+        "trim ./my-bert --data reviews.tsv --out small-bert\ntrim source.toml --out small-bert --least 5 --json",
+        (
+            argument(
+                "model", metavar="FOLDER", help="a Hugging Face folder of a net of texts, or a source TOML with one"
+            ),
+            argument("--data", help="texts (.tsv, .jsonl, .csv, .txt), or a folder with a file of them per split"),
+            argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write"),
+            argument("--least", type=int, default=1, metavar="N", help="keep what is used so often (default: 1)"),
+            SET_OF_FILE,
+            OFFLINE,
+            STORE,
+        ),
     ),
 )
