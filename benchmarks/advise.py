@@ -85,7 +85,7 @@ def main() -> int:
                 if asked.json:
                     found = {
                         "date": time.strftime("%Y-%m-%d"),
-                        "machine": strangers.machine(),
+                        "machine": environment(),
                         "nets": [*rows.values()],
                     }
                     asked.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -257,11 +257,12 @@ def judged(net: str, work: Path, samples: int | None) -> dict[str, Any]:
     code, log = nets.run(["deploy", *words, *told, "--out", str(out), "--store", str(folder / "deployed")], folder)
     seconds = time.monotonic() - began
     file = out / "report.json"
-    found = (
-        json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"variants": [], "choice": {"variant": ""}}
-    )
+    found: dict[str, Any] = {"variants": [], "choice": {"variant": ""}}
+    if file.exists():
+        found = json.loads(file.read_text(encoding="utf-8"))
     rows = {v["name"]: {"verdict": v["verdict"], "ms": v["numbers"]["latency"]["value"]} for v in found["variants"]}
-    row = {"net": net, "first": [r["variant"] for r in advised["rows"] if r["rank"]][:FIRST], "advised": advised}
+    said = {r["variant"]: r["gains"]["latency"] for r in advised["rows"] if r["own"] and r["rank"]}
+    row = {"net": net, "first": [*said][:FIRST], "features": advised["features"], "said": said}
     row |= {"shipped": found["choice"]["variant"], "variants": rows, "code": code}
     row |= {"said_s": 60 * advised["minutes"], "took_s": seconds, "says": strangers.last_line(log) if code else ""}
     print(f"{net}: {row['shipped']} of {row['first']}, {row['said_s']:.0f} s said, {seconds:.0f} s", file=sys.stderr)
