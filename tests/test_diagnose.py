@@ -75,6 +75,14 @@ def test_a_tap_of_nothing_does_not_push_the_others_from_their_places() -> None:
     assert (align.nearness(-1), align.nearness(1)) == (align.PLACE, 1)
 
 
+def test_branches_that_are_computed_in_another_order_are_matched_with_their_own_values() -> None:
+    sources = values(*[(1, 64)] * 6)
+    noisy = [source + 0.1 * np.random.default_rng(7).normal(size=source.shape) for source in sources]
+    taps = [noisy[0], noisy[3], noisy[4], noisy[1], noisy[2], noisy[5]]
+    found = align.align([Value(t) for t in taps], [Value(s) for s in sources])
+    assert [m and m.source for m in found] == [0, 3, 4, 1, 2, 5]
+
+
 def test_channels_last_are_turned_and_other_axes_only_where_that_is_sure() -> None:
     (source,) = values((1, 4, 6, 5))
     last, swapped = source.transpose(0, 1, 3, 4, 2), source.transpose(0, 1, 2, 4, 3)

@@ -175,7 +175,7 @@ def test_an_overflow_is_named_where_it_begins(given: dict[str, Artifact], tmp_pa
             values[2:, 0, 3, 0, 0] = np.inf
         elif found and not np.isfinite(found[-1].values).all():
             values[2:] = np.nan
-        row = {"output": layer.name, "operator": f"op_{layer.name}", "dtype": "float16"}
+        row = {"output": layer.name, "operator": f"op_{layer.name}", "type": "Conv", "dtype": "float16"}
         found.append(layer_outputs.LayerValues(row, values.astype(np.float16)))
     options = {"split": "calibrate", "items": diagnosed.ITEMS}
     asked = Request({**given, "tapped": given["source"]}, tmp_path, options)

@@ -101,6 +101,16 @@ def test_products_are_computed_by_the_kernel_for_few_bits(
     assert ("fp32" in weights) and (weights["fp32"] < IDS * WIDTH * 4) == embeddings
 
 
+def test_a_layer_is_called_by_its_product_whose_bias_is_added_behind_it(net: Artifact, tmp_path: Path) -> None:
+    small = applied(onnx_int4, net, tmp_path)
+    (tmp_path / "tapped").mkdir()
+    taps = onnx_runtime.tapped(Request({"model": small}, tmp_path / "tapped")).facts["taps"]
+    assert {"first", "second"} <= {row["operator"] for row in taps} and small.facts["numbers"] == {
+        "first": WIDTH * MIDDLE,
+        "second": MIDDLE * CLASSES,
+    }
+
+
 def test_eight_bits_are_nearer(net: Artifact, tmp_path: Path) -> None:
     four, eight = (applied(technique, net, tmp_path) for technique in (onnx_int4, onnx_int8_weights))
     assert off(net, eight) < off(net, four) / 5

@@ -23,7 +23,6 @@ from edgecompress.core.settings import SPLITS, Variant
 from edgecompress.core.source import ResolvedSource
 from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.candidate_variant import Candidate
-from edgecompress.pipeline.conversion import TRACE
 from edgecompress.pipeline.diagnosis import DiagnosisSubject
 from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.plan import Plan
@@ -181,10 +180,8 @@ def _quantizer(candidate: Candidate, steps: Plan) -> Quantizer | None:
 def subject(candidate: Candidate, steps: Plan) -> DiagnosisSubject:
     """The diagnosis of a candidate: its artifact against the last float program on the way to it."""
     stages = _by_name(steps)
-    last, at = stages[candidate.artifact], candidate.artifact
+    last, at = stages[candidate.artifact], diagnosis.float_source(stages, candidate.artifact)
     before = last.inputs["model"] if last.call.endswith(":export") else ""
-    while stages[at].call != TRACE and at != "source":
-        at = stages[at].inputs["model"]
     kind, reader = ("program", "") if at != "source" else _kind(steps.source)
     export = tuple(candidate.variant.export.items()) if before else ()
     return DiagnosisSubject(candidate.runtime, candidate.artifact, at, kind, before, reader, export)

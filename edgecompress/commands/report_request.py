@@ -18,6 +18,7 @@ from edgecompress.pipeline import conversion
 from edgecompress.pipeline.candidate_variant import without_log
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.runner import PlanRun
+from edgecompress.pipeline.searches import bit_budget
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.verification import RUN_CONTEXT
@@ -106,8 +107,9 @@ def _results(walk: PlanRun, race: Race | Count) -> dict[str, Any]:
 
 
 def _searches(walk: PlanRun, guards: bool) -> dict[str, Json]:
-    """How the accuracy guards (or the other searches) in the place of a stage ended."""
-    choices = {name: choice for name, choice in walk.choices.items() if ("ladder" in choice.table) == guards}
+    """How the accuracy guards (or the searches for a strength) in the place of a stage ended."""
+    found = {name: choice for name, choice in walk.choices.items() if bit_budget.OPTION not in choice.table}
+    choices = {name: choice for name, choice in found.items() if ("ladder" in choice.table) == guards}
     return {name: {"chosen": c.stage, "reason": c.reason, **c.table} for name, c in choices.items()}
 
 

@@ -294,9 +294,9 @@ Outcomes = Mapping[str, Outcome]
 
 @dataclass(frozen=True)
 class Goal:
-    """The goal of a technique on the device: at most a share of the dense net's latency, or a time."""
+    """The goal of a technique: at most a share of the dense net's latency, a time, or bits of a weight on average."""
 
-    quantity: Literal["ratio", "latency_ms"]
+    quantity: Literal["ratio", "latency_ms", "bits"]
     value: float
 
 

@@ -72,7 +72,7 @@ class Step(Plugin):
     writes: str = field(default="", metadata=APPLIED)
     """The kind that it makes."""
     goal: Callable[[Options], Goal | None] | None = field(default=None, metadata=APPLIED)
-    """What its strength is to reach where that may be found by measuring, by its options; None: it is given."""
+    """What its strength is to reach where a search may find it, by its options; None: it is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +105,11 @@ class TechniquePlugin(Step):
     """For the accuracy guard and `search`: what else its own calibration can do, as (label, options)."""
     kept: Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], dict[str, Json]] | None = None
     """For the accuracy guard and `search`: its options with those layers of a diagnosis in higher precision."""
+    finer: Mapping[int, Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], dict[str, Json]]] = field(
+        default_factory=dict
+    )
+    """For a goal of bits: by the bits of a weight then, its options with those layers of a diagnosis at them. Its
+    facts have "numbers" {layer: weights}, "bits", and "int8": the layers that have 8 anyhow."""
     rung: int | None = None
     """Its place on the guard's ladder, on nets; where it finds nothing to do its artifact is "lost", with the
     reason."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgecompress.core import registry
-from edgecompress.core.model import Stage
+from edgecompress.core.model import Stage, Substitute
 from edgecompress.core.source import TORCH
 from edgecompress.pipeline import variant_stages
 from edgecompress.pipeline.conversion import TRACE
@@ -61,6 +62,17 @@ def stages(job: Job, name: str, subject: DiagnosisSubject, items: int = ITEMS, s
         estimate_s=DIAGNOSED_S,
     )
     return [twin, *source, diagnosed]
+
+
+def float_source(steps: Mapping[str, Stage | Substitute], at: str) -> str:
+    """The last float program on the way to a step, or the source where none was traced."""
+    while at != "source" and _as_stage(steps[at]).call != TRACE:
+        at = _as_stage(steps[at]).inputs["model"]
+    return at
+
+
+def _as_stage(step: Stage | Substitute) -> Stage:
+    return step if isinstance(step, Stage) else step.stage
 
 
 def _with_layer_outputs(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from edgecompress.core import catalog, config, registry
+from edgecompress.core import catalog, config, environments, registry
 from edgecompress.core.errors import ConfigError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Goal, Stage, Substitute
 from edgecompress.core.plugins import Step, TechniquePlugin
 from edgecompress.core.settings import Variant, is_factory
-from edgecompress.pipeline import channel_block, conversion
+from edgecompress.pipeline import channel_block, conversion, diagnosis
 from edgecompress.pipeline.conversion import IMPORT, TRACE, Call
 from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.searches.bit_budget import OPTION, PROGRAM, BitBudget
 from edgecompress.pipeline.searches.strength import GOALS, Fit
 
 TRIALS = "quick"  # the profile that strengths are tried with, whatever the race is run with: they are not tried twice
@@ -49,7 +50,7 @@ def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start:
         if name not in stages:
             step = _aligned(job, variant, _step(job, name, (call, options), at, dynamic), stages)
             goal = _goal(step)
-            stages[name] = _fit(job, variant, (step, goal), calls[index + 1 :]) if goal else step
+            stages[name] = _search(job, variant, (step, goal), calls[index + 1 :], stages) if goal else step
         made += [name] if call.endswith(":apply") else []
         at = name
     return at, made
@@ -123,6 +124,38 @@ def _goal(stage: Stage) -> Goal | None:
     if called.goal is None or called.options is None or not stage.call.endswith(":apply"):
         return None
     return called.goal(config.build(called.options, stage.options, stage.name))
+
+
+def _search(
+    job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Sequence[Call], stages: Steps
+) -> Fit | BitBudget:
+    """The search in the place of a technique's stage."""
+    if step_and_goal[1].quantity == "bits":
+        return _bit_budget(job, variant, step_and_goal, rest, stages)
+    return _fit(job, variant, step_and_goal, rest)
+
+
+def _bit_budget(
+    job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Sequence[Call], stages: Steps
+) -> BitBudget:
+    """The search for the bits of each layer; raises ConfigError where a diagnosis cannot tell what each one loses."""
+    (step, goal), runtime = step_and_goal, variant.runtime or job.target.value.runtime
+    where = f"{job.target.path}: {step.name}: bits"
+    if not job.resolved.torch or not registry.runtime(runtime).tapped:
+        what = "the source is a file" if not job.resolved.torch else f"{runtime} does not return their outputs"
+        raise ConfigError(f"{where} needs what each layer loses, but {what}; give int8 = [...], the layers with 8 bits")
+    environments.require(registry.call(PROGRAM)[0], where)
+    options = {key: value for key, value in step.options.items() if key != OPTION}
+    plain = [dataclasses.replace(step, name=f"{step.name}/plain", options=options)]
+    for call in rest:
+        name = f"{step.name}/plain/{_short(call[0])}"
+        plain.append(_step(job, name, call, plain[-1].name, open_axes(job, runtime)))
+    source = diagnosis.float_source(stages, step.inputs["model"])
+    kind = job.resolved.kind if source == SOURCE else "program"
+    before = plain[-1].inputs["model"] if plain[-1].call.endswith(":export") else ""
+    export = tuple(variant.export.items()) if before else ()
+    subject = diagnosis.DiagnosisSubject(runtime, plain[-1].name, source, kind, before, export=export)
+    return BitBudget(step, goal.value, (*plain, *diagnosis.stages(job, f"{step.name}/diagnosis", subject)))
 
 
 def _fit(job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Sequence[Call]) -> Fit:

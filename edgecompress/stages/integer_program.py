@@ -35,7 +35,7 @@ def frontier(losses: Table, costs: Table, most: float, shares: Sequence[float]) 
 
     What is mended is counted from where all layers are left. Shares rise, and are below 1.
     """
-    best = least(losses, costs, most) if losses else None
+    best = least(losses, costs, most)
     if best is None:
         return []
     left, lowest = sum(row[0] for row in losses), _sum(losses, best)
@@ -48,6 +48,8 @@ def least(wanted: Table, bounded: Table, most: float) -> Places | None:
     import numpy as np
     from scipy import optimize, sparse
 
+    if not wanted:
+        return [] if most >= 0 else None
     owner = np.repeat(np.arange(len(wanted)), [len(row) for row in wanted])
     objective, bound = (np.array([number for row in table for number in row], float) for table in (wanted, bounded))
     one_each = sparse.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Promise
+from edgecompress.core.model import Goal, Promise
 from edgecompress.techniques._calibration import check_samples
 
 # gptq: the error of a number goes to those behind it, Frantar et al. 2022, arXiv:2210.17323;
@@ -34,9 +34,30 @@ class FourBits(Options):
     method: Method = "nearest"  # gptq and awq fit the weights to calibration items
     samples: int | None = 64  # calibration items at most, for gptq and awq; None is all
     int8: tuple[str, ...] = ()  # operators with 8 bits, as patterns of their names
+    bits: float | None = None  # of a weight on average, 4 to 8: which have 8, or stay in float, is then chosen
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
+        check_bits(self.bits)
+
+
+def check_bits(bits: float | None) -> None:
+    """Raises ValueError for a budget that says nothing."""
+    if bits is not None and not 4 <= bits < 8:
+        raise ValueError("bits must be at least 4 and below 8; for 8 use int8-weights")
+
+
+class Budgeted(Protocol):
+    """Options with a budget."""
+
+    @property
+    def bits(self) -> float | None:
+        """Bits of a weight on average."""
+
+
+def goal(options: Budgeted) -> Goal | None:
+    """The bits on average, where they are asked for."""
+    return None if options.bits is None else Goal("bits", options.bits)
 
 
 def promise(bits: int) -> Promise:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import StageFailed, first_line
@@ -39,6 +40,10 @@ class Options:
     group: Literal[32, 64, 128] = 32  # numbers of a row that share a scale
     skip: tuple[str, ...] = ()  # modules kept in float, as patterns of their names
     int8: tuple[str, ...] = ()  # modules with 8 bits, a scale for each row
+    bits: float | None = None  # of a weight on average, 4 to 8: which have 8, or stay in float, is then chosen
+
+    def __post_init__(self) -> None:
+        _weights_only.check_bits(self.bits)
 
 
 def promises(_: Options) -> Promise:
@@ -46,17 +51,23 @@ def promises(_: Options) -> Promise:
     return _weights_only.promise(BITS)
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with those layers of a diagnosis in 8 bits."""
+def kept(
+    options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer], option: str = "int8"
+) -> dict[str, Json]:
+    """The options with those layers of a diagnosis in 8 bits, or in float: that is option "skip"."""
     names = (glob.escape(layer["module"]) for layer in layers if layer["module"])
-    return _skipped_layers.skipping(options, names, "int8")
+    return _skipped_layers.skipping(options, names, option)
+
+
+FINER = {8: kept, 32: partial(kept, option="skip")}
+goal = _weights_only.goal
 
 
 def apply(request: Request) -> Artifact:
     """The program with weights of few bits; inputs: "model", "samples".
 
-    facts: {"bits", "group", "quantized": [module], "int8": [module]}; "lost" where no linear layer fills a group.
-    Raises StageFailed with torchao's reason.
+    facts: {"bits", "group", "quantized": [module], "int8": [module], "numbers": {module: weights}}; "lost" where no
+    linear layer fills a group. Raises StageFailed with torchao's reason.
     """
     import torch
 
@@ -67,6 +78,7 @@ def apply(request: Request) -> Artifact:
     layers = dict(_layers(net, options))
     facts: dict[str, Json] = {"bits": BITS, "group": options.group, "quantized": list(layers)}
     facts["int8"] = [name for name, (_, bits) in layers.items() if bits > BITS]
+    facts["numbers"] = {name: net.get_parameter(str(n.args[1].target)).numel() for name, (n, _) in layers.items()}
     if not layers:
         facts["lost"] = _weights_only.NOTHING
     try:

@@ -29,7 +29,7 @@ VIEWS = {  # the same numbers, or some of them
 }
 INTEGER = {"ConvInteger", "MatMulInteger"}  # of dynamic int8: a cast and a scale follow
 RENAMED = {*INTEGER, "DynamicQuantizeLSTM"}  # what dynamic int8 puts "_quant" behind
-PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul", *INTEGER}
+PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul", "MatMulNBits", *INTEGER}
 CLIPS = {"Relu", "Clip"}  # int8 takes these in everywhere
 ACTIVATIONS = {"BatchNormalization", "HardSigmoid", "LeakyRelu", "Sigmoid", "Tanh"}  # ONNX Runtime, into Conv and Gemm
 FLOATS = {"tensor(float)": "float32", "tensor(float16)": "float16"}

@@ -30,8 +30,8 @@ Chosen: TypeAlias = "Mapping[str, tuple[Matrix, Blocks]]"  # by node
 def apply(request: Request, bits: int) -> Artifact:
     """The model with the weights of its products in blocks; inputs: "model", "samples" (calibrate, for gptq and awq).
 
-    facts: {"bits", "group", "symmetric", "method", "quantized": [node], "int8": [node]}; "lost" where no product has a
-    weight that is large enough.
+    facts: {"bits", "group", "symmetric", "method", "quantized": [node], "int8": [node], "numbers": {node:
+    weights}}; "lost" where no product has a weight that is large enough.
     """
     options: _weights_only.Options = request.options
     source, method = request.model.file(".onnx"), getattr(request.options, "method", "nearest")
@@ -43,6 +43,7 @@ def apply(request: Request, bits: int) -> Artifact:
         _round(file, request.out / "model.onnx", chosen)
     facts: dict[str, Json] = {"bits": bits, "group": options.group, "symmetric": options.symmetric, "method": method}
     facts |= {"quantized": list(chosen), "int8": [name for name, (_, b) in chosen.items() if b.bits > bits]}
+    facts["numbers"] = {name: m.rows * m.columns for name, (m, _) in chosen.items()}
     if not chosen:
         facts["lost"] = _weights_only.NOTHING
     return Artifact(request.out, "onnx", request.model.inputs, request.model.outputs, facts).write()

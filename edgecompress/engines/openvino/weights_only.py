@@ -26,8 +26,8 @@ HANDS_ON = ("Convert", "Transpose", "Reshape")
 def apply(request: Request, bits: int) -> Artifact:
     """The OpenVINO model with weights of few bits; inputs: "model", "samples" (calibrate, for gptq and awq).
 
-    facts: {"bits", "group", "symmetric", "method", "quantized": [node], "int8": [node]}; "lost" where no product has a
-    weight. Raises StageFailed with NNCF's reason.
+    facts: {"bits", "group", "symmetric", "method", "quantized": [node], "int8": [node], "numbers": {node:
+    weights}}; "lost" where no product has a weight. Raises StageFailed with NNCF's reason.
     """
     _nncf.library()
     import openvino
@@ -46,6 +46,7 @@ def apply(request: Request, bits: int) -> Artifact:
         net = _compressed(request, net, [name for name in taken if name in wide], 8)
     facts: dict[str, Json] = {"bits": bits, "group": options.group, "symmetric": options.symmetric, "method": method}
     facts |= {"quantized": taken, "int8": [name for name in taken if name not in narrow]}
+    facts["numbers"] = {name: known[name].rows * known[name].columns for name in taken}
     if not taken:
         facts["lost"] = _weights_only.NOTHING
     ir.save(net, request.out)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypedDict
 
-from edgecompress.core import catalog, environments, registry
+from edgecompress.core import catalog, config, environments, registry
 from edgecompress.core.errors import ConfigError, EdgeError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcome, Outcomes, Stage
@@ -121,7 +121,11 @@ class AccuracyGuard:
         return Stage(self.name, call, self.inputs, variants=self.variants, estimate_s=self.estimate_s())
 
     def check(self) -> None:
-        """Raises ConfigError for a rung that there is not."""
+        """Raises ConfigError for a rung that there is not, and for a recipe that a search ends."""
+        technique, options = self._last(Recipe())
+        if technique.goal and technique.goal(config.build(technique.options, options, technique.name)):
+            where = f"{self.job.target.path}: variant {self.variant.name}: {technique.name}"
+            raise ConfigError(f"{where}: bits are chosen once, the guard chooses them again; remove bits or the guard")
         for word in self.job.target.value.guard.rungs:
             if word not in rungs():
                 where = f"{self.job.target.path}: guard: rungs"

@@ -1,13 +1,14 @@
 """Which layer output of an artifact is which value of its source: both in the order of computing, matched by values.
 
 The match is Needleman and Wunsch's (1970, doi:10.1016/0022-2836(70)90057-4) with gaps that cost nothing: of all ways to
-pair outputs with values that keep both orders, the one with the largest sum of scores.
+pair outputs with values that keep both orders, the one with the largest sum of scores. Where branches are computed in
+another order, what is surely out of place is moved, and all are paired again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ NHWC = (0, 3, 1, 2)  # the axes of such a tensor in the order NCHW
 PLACE = 0.1  # the score of a pair that is alike in nothing but its number of elements
 NEAREST = 1e-6  # 1 - cosine, from which on two values count as the same
 SAME_MODULE = 0.5  # what it adds to a score that both are known to be of one module
-SURE, BETTER = 0.9, 0.1  # other axes are believed where the cosine is so large, and so much larger
+SURE, BETTER = 0.9, 0.1  # other axes, or another place, are believed where the cosine is so large, and so much larger
 
 Axes = tuple[int, ...] | None  # the order in which an output's axes are the source's; None: as they are
 
@@ -59,7 +60,27 @@ def align(outputs: Sequence[Value], sources: Sequence[Value]) -> list[Match | No
                 match = matches[i, j] = _match(output, source, j)
                 known = bool(output.module) and output.module == source.module
                 scores[i, j] = nearness(match.cosine) + (SAME_MODULE if known else 0)
-    return [None if j is None else matches[i, j] for i, j in enumerate(paired(scores))]
+    found = paired(scores)
+    order = _source_order(found, matches)
+    where = dict(zip(order, paired(scores[order]), strict=True))
+    return [None if (at := where[i]) is None else matches[i, at] for i in range(len(outputs))]
+
+
+def _source_order(found: Sequence[int | None], matches: Mapping[tuple[int, int], Match]) -> list[int]:
+    """The outputs in the source's order: branches may be computed in another.
+
+    An output is taken out of its place where it is surely the answer of another value than the one that it found there.
+    """
+    best: dict[int, Match] = {}
+    for (i, _), match in matches.items():
+        best[i] = max(best.get(i, match), match, key=lambda each: each.cosine)
+    places, place = list[int](), 0
+    for i, j in enumerate(found):
+        now = 0.0 if j is None else matches[i, j].cosine
+        moved = i in best and best[i].cosine >= max(SURE, now + BETTER)
+        place = best[i].source if moved else place if j is None else j
+        places.append(place)
+    return sorted(range(len(found)), key=places.__getitem__)
 
 
 def paired(scores: np.ndarray) -> list[int | None]:

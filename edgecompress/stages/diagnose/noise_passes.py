@@ -5,6 +5,7 @@ Memory is that of one run: runs are taken one after the other and sums are added
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -133,7 +134,7 @@ def _matched(
 def _chosen(
     source: SourceProgram, nodes: Sequence[Node], outputs: Sequence[LayerValues], matches: Sequence[align.Match | None]
 ) -> list[MatchedLayer]:
-    """The output of each layer: the last one that is as much alike as any of it."""
+    """The output of each layer: the last one that is as much alike as any of it, by the operator of the first one."""
     candidates: dict[int, list[tuple[LayerValues, align.Match]]] = {}
     for output, match in zip(outputs, matches, strict=True):
         if match:
@@ -142,7 +143,9 @@ def _chosen(
     for several in candidates.values():
         best = max(match.cosine for _, match in several)
         output, match = next(pair for pair in reversed(several) if pair[1].cosine > best - ALIKE)
-        pairs.append(_pair(source, nodes[match.source], output, match))
+        first = several[0][0].row  # whose weights they are: what follows it has none
+        row = {**output.row, "operator": first["operator"], "type": first["type"]}
+        pairs.append(_pair(source, nodes[match.source], dataclasses.replace(output, row=row), match))
     return pairs
 
 

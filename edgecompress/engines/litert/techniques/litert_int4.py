@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core.errors import StageFailed, first_line
@@ -42,9 +43,11 @@ class Options:
     samples: int | None = 64  # calibration items at most, for gptq; None is all
     skip: tuple[str, ...] = ()  # operators kept in float, as regular expressions of their outputs' names
     int8: tuple[str, ...] = ()  # operators with 8 bits and a scale for each row, named likewise
+    bits: float | None = None  # of a weight on average, 4 to 8: which have 8, or stay in float, is then chosen
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
+        _weights_only.check_bits(self.bits)
         quantizer.check_patterns((*self.skip, *self.int8))
 
 
@@ -58,16 +61,16 @@ def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
     return _weights_only.rungs(options, ("gptq",))
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with those layers of a diagnosis in 8 bits."""
-    return _skipped_layers.kept_as_expressions(options, layers, "int8")
+kept = partial(_skipped_layers.kept_as_expressions, option="int8")
+FINER = {8: kept, 32: _skipped_layers.kept_as_expressions}
+goal = _weights_only.goal
 
 
 def apply(request: Request) -> Artifact:
     """The TFLite model with weights of few bits; inputs: "model", "samples" (calibrate, for gptq).
 
-    facts: {"bits", "group", "method", "quantized": [operator], "int8": [operator]}; "lost" where no product is large
-    enough. A row that is no multiple of the group has 8 bits.
+    facts: {"bits", "group", "method", "quantized": [operator], "int8": [operator], "numbers": {operator: weights}};
+    "lost" where no product is large enough. A row that is no multiple of the group has 8 bits.
     """
     options: Options = request.options
     data = quantizer.source(request)
@@ -79,7 +82,7 @@ def apply(request: Request) -> Artifact:
     recipe = _recipe(options, narrow, wide)
     ranges = _hessians(request, data, recipe) if options.method == "gptq" and narrow else None
     facts: dict[str, Json] = {"bits": BITS, "group": options.group, "method": options.method}
-    facts |= {"quantized": [op.scope for op in taken], "int8": wide}
+    facts |= {"quantized": [op.scope for op in taken], "int8": wide, "numbers": {op.scope: op.weights for op in taken}}
     if not taken:
         facts["lost"] = _weights_only.NOTHING
     return quantizer.artifact(request, quantizer.quantized(data, recipe, ranges) if taken else data, facts)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
@@ -45,9 +46,9 @@ def promises(_: Options) -> Promise:
     return _weights_only.promise(BITS)
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with those layers of a diagnosis in 8 bits."""
-    return _skipped_layers.kept_as_patterns(options, layers, "int8")
+kept = partial(_skipped_layers.kept_as_patterns, option="int8")
+FINER = {8: kept, 32: _skipped_layers.kept_as_patterns}
+goal = _weights_only.goal
 
 
 def apply(request: Request) -> Artifact:

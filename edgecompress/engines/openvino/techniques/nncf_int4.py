@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from edgecompress.core.json import Json
@@ -43,9 +44,9 @@ def promises(_: Options) -> Promise:
     return _weights_only.promise(BITS)
 
 
-def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
-    """The options with those layers of a diagnosis in 8 bits."""
-    return _skipped_layers.kept_as_expressions(options, layers, "int8")
+kept = partial(_skipped_layers.kept_as_expressions, option="int8")
+FINER = {8: kept, 32: _skipped_layers.kept_as_expressions}
+goal = _weights_only.goal
 
 
 def apply(request: Request) -> Artifact:
