@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from edgecompress.core import registry
 from edgecompress.core.model import Stage, Substitute
 from edgecompress.core.source import TORCH
-from edgecompress.pipeline import variant_stages
 from edgecompress.pipeline.conversion import TRACE
 from edgecompress.pipeline.job import Job
 
@@ -84,7 +83,7 @@ def _with_layer_outputs(
 def _source(job: Job, name: str, subject: DiagnosisSubject) -> list[Stage]:
     """What makes the source readable layer by layer: a module's trace, a file's own twin with layer outputs."""
     if subject.kind == "module":
-        options = {"dynamic": variant_stages.open_axes(job, subject.runtime)}
+        options = {"dynamic": job.open_axes(subject.runtime)}
         inputs = {"model": subject.source, "samples": "data"}
         return [Stage(f"{name}/program", TRACE, inputs, options, user_code=True, estimate_s=6.0)]
     if subject.reader:

@@ -70,6 +70,14 @@ class Job:
         beside = [str(self.source.toml.resolve().parent)] if self.source.toml else []
         return [*beside, str(Path.cwd())]
 
+    def open_axes(self, runtime: str) -> Mapping[str, Mapping[str, str]]:
+        """The axes that the source keeps open, as `dynamic` has them, as far as the runtime's files do."""
+        declared = self.resolved.dynamic
+        if not registry.runtime(runtime).fixed:
+            return declared
+        batches = {name: {a: d for a, d in axes.items() if d.startswith("batch:")} for name, axes in declared.items()}
+        return {name: axes for name, axes in batches.items() if axes}
+
     def settings(self) -> list[Setting]:
         """Every value and where it came from."""
         files = {"source": self.source, "target": self.target, "device": self.device, "profile": self.profile}

@@ -38,7 +38,7 @@ def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start:
     Those before its first technique are shared with the others, unless it starts from a stage that is its own.
     """
     at, own, made = start or SOURCE, bool(start), list[str]()
-    dynamic = open_axes(job, variant.runtime or job.target.value.runtime)
+    dynamic = job.open_axes(variant.runtime or job.target.value.runtime)
     for index, (call, options) in enumerate(calls):
         closed = call == TRACE and dynamic != job.resolved.dynamic
         own = own or call.endswith(":apply") or bool(options) or closed
@@ -59,15 +59,6 @@ def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start:
 def shared(job: Job, call: str, at: str) -> Stage:
     """The stage of a conversion before any technique, which all variants share."""
     return _step(job, _short(call), (call, {}), at, job.resolved.dynamic)
-
-
-def open_axes(job: Job, runtime: str) -> Mapping[str, Mapping[str, str]]:
-    """The axes that the source keeps open, as `dynamic` has them, as far as the runtime's files do."""
-    declared = job.resolved.dynamic
-    if not registry.runtime(runtime).fixed:
-        return declared
-    batches = {name: {a: d for a, d in axes.items() if d.startswith("batch:")} for name, axes in declared.items()}
-    return {name: axes for name, axes in batches.items() if axes}
 
 
 def _short(call: str) -> str:
@@ -149,7 +140,7 @@ def _bit_budget(
     plain = [dataclasses.replace(step, name=f"{step.name}/plain", options=options)]
     for call in rest:
         name = f"{step.name}/plain/{_short(call[0])}"
-        plain.append(_step(job, name, call, plain[-1].name, open_axes(job, runtime)))
+        plain.append(_step(job, name, call, plain[-1].name, job.open_axes(runtime)))
     source = diagnosis.float_source(stages, step.inputs["model"])
     kind = job.resolved.kind if source == SOURCE else "program"
     before = plain[-1].inputs["model"] if plain[-1].call.endswith(":export") else ""
@@ -169,7 +160,7 @@ def _fit(job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Se
         )
     chain = [(call, options) for call, options in rest if not registry.step(call).trains]
     runtime = variant.runtime or job.target.value.runtime
-    dynamic = open_axes(job, runtime)
+    dynamic = job.open_axes(runtime)
     stages = tuple(_step(job, f"{i}-{_short(call[0])}", call, "", dynamic) for i, call in enumerate(chain, 1))
     return Fit(step, goal, stages, runtime, catalog.profile(TRIALS).value, simulated, device_plugins(job))
 
