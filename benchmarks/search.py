@@ -21,10 +21,11 @@ from typing import Any
 import edgecompress
 from edgecompress.commands.search import target_toml
 from edgecompress.core import catalog, stats
-from edgecompress.reporting import sessions
+from edgecompress.reporting import model, sessions
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NETS = ("resnet20", "mobilenetv2")
+SAME = "the same file as "  # why a variant is not measured: it is another one
 MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
 
 
@@ -61,24 +62,26 @@ def row(net: str, asked: argparse.Namespace) -> dict[str, Any]:
     raced = edgecompress.deploy(
         source, both(found.target, out), profile=asked.profile, options=edgecompress.Options(out=out / "both")
     )
-    report = raced.read_report()
-    told = {v["name"]: v for v in report["variants"] if v["numbers"]["latency"]["value"] is not None}
+    report = model.of(raced.read_report())
+    told = {v.name: v for v in report.variants if v.numbers["latency"].value is not None}
+    twins = {v.name: v.reason.removeprefix(SAME) for v in report.variants if v.reason.startswith(SAME)}
+    told |= {name: told[twin] for name, twin in twins.items() if twin in told}
     mine, hand = (fastest({n: v for n, v in told.items() if (n in ours) == own}) for own in (True, False))
-    each = [told[name]["sessions"] for name in (hand, mine) if name]
+    each = [told[name].sessions for name in (hand, mine) if name]
     ratio = sessions.improvement(*each, sessions.LATENCY) if len(each) == 2 else None
     words = {r["number"]: r["words"] for r in found.rows}
     result = {
         "net": net,
         "trials": len(found.rows),
-        "shipped": report["choice"]["variant"],
+        "shipped": report.choice.variant,
         "found": mine,
         "recipe": words[int(mine.rpartition("-")[2])] if mine else "",
         "by_hand": hand,
         "ratio": ratio["factor"] if ratio else None,
         "low": ratio["low"] if ratio else None,
         "high": ratio["high"] if ratio else None,
-        "ms": {name: v["numbers"]["latency"]["value"] for name, v in told.items()},
-        "accuracy": {name: v["numbers"]["accuracy"]["value"] for name, v in told.items()},
+        "ms": {name: v.numbers["latency"].value for name, v in told.items()},
+        "accuracy": {name: v.numbers["accuracy"].value for name, v in told.items()},
         "machine": {key: raced.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
     }
     print(json.dumps(result, indent=1))
@@ -98,7 +101,7 @@ def both(found: Path, out: Path) -> Path:
 
 def fastest(variants: dict[str, Any]) -> str:
     """The fastest of those that were measured."""
-    return min(variants, key=lambda name: variants[name]["numbers"]["latency"]["value"], default="")
+    return min(variants, key=lambda name: variants[name].numbers["latency"].value, default="")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -17,8 +18,8 @@ import plugins
 import pytest
 
 from edgecompress.commands import search
-from edgecompress.core import catalog, config
-from edgecompress.core.errors import ConfigError, InputError, NotFound
+from edgecompress.core import catalog, config, environments
+from edgecompress.core.errors import ConfigError, InputError, MissingDependency, NotFound
 from edgecompress.core.settings import Knob, SearchSpace, Target
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.searches import front, recipe_space
@@ -142,6 +143,14 @@ def test_what_is_wrong_in_the_table_is_one_line(settings: dict[str, object], kin
         recipe_space.of(x86(**settings))
 
 
+def test_without_optuna_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "version", lambda package: None)
+    with pytest.raises(
+        MissingDependency, match=r"needs optuna>=5, not installed; run: pip install 'edgecompress\[search\]'"
+    ):
+        search.search()
+
+
 # --------------------------------------------------------------------------- the study
 
 
@@ -158,12 +167,24 @@ def drawn(study: TrialStudy, count: int) -> list[dict[str, object]]:
 
 
 def test_a_study_that_was_killed_goes_on_with_the_same_trials(tmp_path: Path) -> None:
-    whole = drawn(TrialStudy(tmp_path / "whole.db", "ab", seed=3), 24)
-    first = drawn(TrialStudy(tmp_path / "killed.db", "ab", seed=3), 15)
+    whole = drawn(TrialStudy(tmp_path / "whole.db", "ab", seed=3), 15)
+    first = drawn(TrialStudy(tmp_path / "killed.db", "ab", seed=3), 12)
     study = TrialStudy(tmp_path / "killed.db", "ab", seed=3)
     study.ask().suggest_categorical("kind", ["a", "b"])  # killed in the middle of a trial
-    assert first + drawn(TrialStudy(tmp_path / "killed.db", "ab", seed=3), 9) == whole
-    assert drawn(TrialStudy(None, "ab", seed=4), 24) != whole
+    assert first + drawn(TrialStudy(tmp_path / "killed.db", "ab", seed=3), 3) == whole
+    assert drawn(TrialStudy(None, "ab", seed=4), 15) != whole
+
+
+def test_tpe_comes_nearer_to_a_known_front_than_random_draws() -> None:
+    spec = importlib.util.spec_from_file_location("search_landscape", ROOT / "benchmarks" / "search_landscape.py")
+    assert spec and spec.loader
+    landscape: Any = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = landscape
+    spec.loader.exec_module(landscape)
+    within = landscape.space(kept=0)
+    best = landscape.hypervolume(list(landscape.every(within)))
+    tpe, random = (landscape.searched(within, sampler, 0, 40)[-1] / best for sampler in ("tpe", "random"))
+    assert 1 > tpe > max(random, 0.9)
 
 
 def test_a_trial_beyond_a_limit_needs_no_values_and_is_told(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ On a torch source also what makes the net smaller, what prepares it for quantiza
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from edgecompress.pipeline import conversion, plan
 from edgecompress.pipeline.job import Job
 
 NONE, PLAIN, FP32 = "none", "plain", "fp32"
+USUAL = "int8"  # what is tried first
 Table = Mapping[str, Json]
 Ways = Mapping[str, Mapping[str, str]]  # runtime -> precision -> the technique that provides it, "" of fp32
 
@@ -109,11 +111,11 @@ class RecipeSpace:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> list[dict[str, Json]]:
-        """Of every way the values that draw its recipe with nothing turned: what a search begins with."""
+        """Of every way the values that draw its recipe with nothing turned: what a search begins with, by turns."""
+        turns = itertools.zip_longest(*([(r, *way) for way in ways.items()] for r, ways in self.ways.items()))
         return [
             {"runtime": runtime, _precision(runtime): precision, **self._off(runtime, technique)}
-            for runtime, precisions in self.ways.items()
-            for precision, technique in precisions.items()
+            for runtime, precision, technique in (way for turn in turns for way in turn if way)
         ]
 
     def _off(self, runtime: str, technique: str) -> dict[str, Json]:
@@ -261,7 +263,7 @@ def _ways(job: Job, named: _Named) -> tuple[dict[str, dict[str, str]], dict[str,
     """Runtimes with the precisions that are reached there with what is installed, and why others are not."""
     target = job.target.value
     runtimes = target.search.runtimes or tuple(dict.fromkeys(v.runtime or target.runtime for v in target.variant))
-    provided = sorted({each.provides for each in registry.techniques()} - {""})
+    provided = sorted({each.provides for each in registry.techniques()} - {""}, key=lambda word: (word != USUAL, word))
     ways, left_out = dict[str, dict[str, str]](), dict[str, str]()
     for runtime in runtimes:
         variants = [Variant(f"{runtime}-{word}", runtime, ({"use": word},)) for word in provided]

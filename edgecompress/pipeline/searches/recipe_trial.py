@@ -30,7 +30,7 @@ from edgecompress.pipeline.searches.standings import Standings
 
 TRIAL, BASELINE = "trial", "baseline"  # what the two are called where they are measured: for all trials the same
 BROKEN = 1e6  # how far beyond every limit is what cannot be built, or answers what is no number
-DIGITS = 6  # of a loss: less is none
+LOSS_DIGITS, NOISE_DIGITS = 4, 6  # of what is lost: less is none
 MEASURED = ("latency", "memory", "energy", "instructions")
 
 Promising = Callable[[Mapping[str, float]], bool]  # whether values, the best accuracy among them, may be on the front
@@ -251,9 +251,9 @@ class _Trial:
 def loss(facts: Mapping[str, Any]) -> float:
     """What a verdict loses of the metric, as its margins foretell; of outputs without one the noise of the worst."""
     if facts.get("metric"):
-        return round(accuracy_guard.foretold(facts), DIGITS)
+        return round(accuracy_guard.foretold(facts), LOSS_DIGITS)
     noise = (10 ** (-o["sqnr_db"] / 10) for o in facts["outputs"] if o["sqnr_db"] is not None)
-    return round(max(noise, default=0.0), DIGITS)
+    return round(max(noise, default=0.0), NOISE_DIGITS)
 
 
 def change(facts: Mapping[str, Any]) -> str:

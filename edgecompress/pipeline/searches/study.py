@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 OPTUNA = "optuna>=5"
 NAME = "search"
 BEST = 0.25  # of the trials inside the limits: what a knob has to bring about to matter
-NEAR = 0.75  # of the trials: they turn one knob of one that is on the front
+NEAR = 0.9  # of the trials: they turn some knobs of one that is on the front
+KNOBS = 2  # as many, and more where what comes of it had been tried
 TINY = 1e-3  # of a gap between two that are the same in an objective
 ROW = "row"  # the attribute of a trial with all that is told of it
 
@@ -66,8 +67,8 @@ class TrialStudy:
     def ask(self) -> Trial:
         """The next trial; one that a killed run began comes first, with the same values.
 
-        With TPE most turn one knob of a trial on the front. After one that drew what had been tried before, it is drawn
-        at random: what is best is known well enough.
+        With TPE most turn some knobs of a trial on the front, more of them after trials that drew what had been tried
+        before. Other samplers then draw at random.
         """
         import optuna
         from optuna.trial import TrialState
@@ -76,12 +77,13 @@ class TrialStudy:
         waiting = (trial.number for trial in trials if trial.state == TrialState.WAITING)
         number = left.number if left else next(waiting, len(trials))
         own = int.from_bytes(hashlib.sha256(f"{self.seed} {number}".encode()).digest()[:4])
-        known = number > 0 and trials[number - 1].state == TrialState.FAIL
+        again = sum(1 for _ in itertools.takewhile(lambda t: t.state == TrialState.FAIL, reversed(trials[:number])))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.study.sampler = sampler("random" if known else self.sampler, own)
-            if self.sampler == "tpe" and random.Random(own).random() < NEAR and (front := self._front(number)):
-                self.study.sampler = near(front, own)
+            self.study.sampler = sampler("random" if again else self.sampler, own)
+            turns = self.sampler == "tpe" and (again or random.Random(own).random() < NEAR)
+            if turns and (front := self._front(number)):
+                self.study.sampler = near(front, KNOBS + again // 2, own)
             return optuna.trial.Trial(self.study, left._trial_id) if left else self.study.ask()
 
     def _front(self, number: int) -> list[FrozenTrial]:
@@ -142,8 +144,8 @@ def sampler(name: str, seed: int) -> BaseSampler:
     return samplers.TPESampler(multivariate=True, group=True, seed=seed)
 
 
-def near(front: Sequence[FrozenTrial], seed: int) -> BaseSampler:
-    """TPE of one knob alone, the others as a trial of the front has them: one beside a gap, the wider the likelier."""
+def near(front: Sequence[FrozenTrial], knobs: int, seed: int) -> BaseSampler:
+    """TPE of some knobs, the others as a trial of the front has them: one beside a gap, the wider the likelier."""
     from optuna import samplers
 
     drawn, ordered = random.Random(seed), sorted(front, key=lambda trial: trial.values)
@@ -152,8 +154,9 @@ def near(front: Sequence[FrozenTrial], seed: int) -> BaseSampler:
         math.prod(abs(x - y) / span + TINY for x, y, span in zip(a.values, b.values, spans, strict=True))
         for a, b in itertools.pairwise(ordered)
     ]
-    place = drawn.choices(range(len(gaps)), gaps)[0] + drawn.randrange(2) if gaps else 0
-    params = ordered[place].params
-    free = drawn.choice(sorted(params))
-    fixed = {name: value for name, value in params.items() if name != free}
+    beyond = sum(gaps) / len(gaps) if gaps else 1.0  # the two ends: as wide as the others are in the mean
+    place = drawn.choices(range(len(gaps) + 2), [beyond, *gaps, beyond])[0] - drawn.randrange(2)
+    params = ordered[min(max(place, 0), len(ordered) - 1)].params
+    free = drawn.sample(sorted(params), min(knobs, len(params)))
+    fixed = {name: value for name, value in params.items() if name not in free}
     return samplers.PartialFixedSampler(fixed, sampler("tpe", seed))
