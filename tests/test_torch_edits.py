@@ -96,6 +96,7 @@ def test_the_parameters_whose_zeros_stay_are_told_once() -> None:
     "edit",
     [
         {"edit": "run", "code": "print(1)"},
+        {"edit": "keep", "module": "conv", "items": [0]},
         {"edit": "resize", "module": "nowhere", "attributes": {}, "shapes": {}},
         {"edit": "resize", "module": "conv", "attributes": {"forward": 3}, "shapes": {}},
         {"edit": "resize", "module": "conv", "attributes": {"out_channels": "os.system"}, "shapes": {}},

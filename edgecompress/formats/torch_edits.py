@@ -2,6 +2,7 @@
 
 {"edit": "resize", "module": "layer1.0.conv1", "attributes": {"out_channels": 8}, "shapes": {"weight": [8, 16, 3, 3]}}
 {"edit": "replace", "module": "layer1.2", "by": [["Conv2d", {"in_channels": 16, ...}], ...]}   several are a Sequential
+{"edit": "keep", "module": "encoder.layer", "items": [0, 1, 3]}   a ModuleList without its other items
 {"edit": "bind", "inputs": {"rate": 16000}}   forward is called with these values; a list is a tensor
 {"edit": "zeros", "parameters": ["layer1.0.conv1.weight"]}   what is zero in them stays zero in training
 {"edit": "levels", "module": "relu1", "step": 0.1, "low": 0, "high": 15}   its output is rounded to 0, 0.1, ... 1.5;
@@ -59,6 +60,7 @@ class Edit(TypedDict, total=False):
     attributes: Mapping[str, Size]
     shapes: Mapping[str, Sequence[int]]
     by: Sequence[Sequence[str | Mapping[str, Option]] | tuple[str, LinearOptions | ConvOptions]]  # (kind, options) each
+    items: Sequence[int]
     parameters: Sequence[str]
     inputs: Mapping[str, Json]
     step: float
@@ -74,7 +76,14 @@ MOST_INPUTS = 64  # of a module
 
 def apply(net: torch.nn.Module, edits: Sequence[Edit]) -> None:
     """Replays the edits on `net`; new weights hold anything. Raises InputError for an edit that does not fit it."""
-    known = {"resize": _resize, "replace": _replace, "zeros": _check_zeros, "bind": _bind, "levels": _levels}
+    known = {
+        "resize": _resize,
+        "replace": _replace,
+        "keep": _keep,
+        "zeros": _check_zeros,
+        "bind": _bind,
+        "levels": _levels,
+    }
     for edit in edits:
         try:
             known[edit["edit"]](net, edit)
@@ -148,6 +157,18 @@ def _replace(net: torch.nn.Module, edit: Edit) -> None:
     parent, _, name = edit["module"].rpartition(".")
     net.get_submodule(edit["module"])  # raises for what is not there
     setattr(net.get_submodule(parent), name, made[0] if len(made) == 1 else nn.Sequential(*made))
+
+
+def _keep(net: torch.nn.Module, edit: Edit) -> None:
+    from torch import nn
+
+    stack, items = net.get_submodule(edit["module"]), edit["items"]
+    if not isinstance(stack, nn.ModuleList):
+        raise ValueError(f"{edit['module']} is no ModuleList")
+    if not items or not all(isinstance(i, int) and 0 <= i < len(stack) for i in items) or sorted({*items}) != [*items]:
+        raise ValueError(f"no items {items}")
+    parent, _, name = edit["module"].rpartition(".")
+    setattr(net.get_submodule(parent), name, nn.ModuleList([stack[i] for i in items]))
 
 
 def _layer(kind: str | Mapping[str, Option], options: str | Mapping[str, Option]) -> torch.nn.Module:

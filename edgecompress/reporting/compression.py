@@ -86,7 +86,7 @@ def _stored(job: ReportRequest, name: str) -> Storage | None:
 
 
 def _parts(facts: TechniqueFacts) -> bool:
-    return bool(_channel_groups(facts) or _low_rank(facts) or facts.get("sparsity"))
+    return bool(_channel_groups(facts) or _low_rank(facts) or facts.get("sparsity") or facts.get("dropped"))
 
 
 def _is_table(row: object) -> bool:
