@@ -405,6 +405,31 @@ def test_a_broken_folder_is_one_line(tmp_path: Path, fault: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def unreadable(folder: Path) -> None:
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"), [(unreadable, "has no tokenizer for texts"), (pickled, "pytorch_model.bin is a pickle")]
+)
+def test_a_folder_that_lacks_a_file_is_told_before_anything_runs(
+    tmp_path: Path, spoil: Callable[[Path], None], says: str
+) -> None:
+    folder = with_tokenizer(saved(tmp_path / "net", bert()))
+    spoil(folder)
+    with pytest.raises(InputError, match=says):
+        plan.deploy(job.job(str(folder), data=str(lines(tmp_path / "a.tsv")), only=("fp32",)))
+
+
+@pytest.mark.parametrize("text", ["", "sentence\tlabel\n"])
+def test_a_file_without_texts_is_told(tmp_path: Path, text: str) -> None:
+    folder = with_tokenizer(saved(tmp_path / "net", bert()))
+    (tmp_path / "a.tsv").write_text(text)
+    with pytest.raises(InputError, match=r"a\.tsv: has no text; give it at least one row"):
+        samples(tmp_path / "out", Source(str(folder), str(tmp_path / "a.tsv")))
+
+
 def test_tied_tables_that_differ_are_told(tmp_path: Path) -> None:
     net = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TEXT, num_key_value_heads=1, pad_token_id=0))
     folder = with_tokenizer(saved(tmp_path / "net", net))

@@ -107,6 +107,11 @@ def text_inputs(folder: Path) -> tuple[str, ...]:
     return ("input_ids", "attention_mask", *(("token_type_ids",) if isinstance(kinds, int) and kinds > 1 else ()))
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether it has a vocabulary."""
+    return any((folder / name).is_file() for name in TOKENIZER)
+
+
 def keep_tokenizer(folder: Path, out: Path) -> None:
     """Copies the tokenizer's files, where the folder has any."""
     for name in TOKENIZER_FILES:

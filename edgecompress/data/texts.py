@@ -142,7 +142,7 @@ def of(source: Source) -> Texts:
     except Exception as error:  # whatever a stranger's folder makes the library raise
         raise InputError(f"{folder}: transformers cannot load it: {user_code.error_line(error)}") from error
     try:
-        if not any((folder / name).is_file() for name in pretrained_folder.TOKENIZER):
+        if not pretrained_folder.has_tokenizer(folder):
             raise FileNotFoundError("no vocabulary")  # the library makes an empty one then
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
     except Exception as error:
@@ -171,10 +171,15 @@ def count(file: Path) -> int:
 
 def _rows(file: Path) -> Iterator[tuple[int, Row]]:
     """(line, what it holds by column). Raises InputError for a line that cannot be read."""
+    empty = True
     try:
-        yield from _decoded(file)
+        for row in _decoded(file):
+            empty = False
+            yield row
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: {NOT_UTF8}") from error
+    if empty:
+        raise InputError(f"{file}: has no text; give it at least one row, below the names of its columns")
 
 
 def _decoded(file: Path) -> Iterator[tuple[int, Row]]:

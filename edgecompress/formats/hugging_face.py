@@ -56,7 +56,11 @@ def load(folder: Path, task: str) -> torch.nn.Module:
             )
         except Exception as error:  # whatever a stranger's folder makes the library raise
             code = "auto_map" in pretrained_folder.read(folder)
-            hint = "its code in the folder is not run: give a factory pkg.mod:fn" if code else "save it again"
+            hint = (
+                "the folder's own code is not run (no trust_remote_code): give a factory pkg.mod:fn"
+                if code
+                else "save it again"
+            )
             raise InputError(f"{folder}: transformers cannot load it: {user_code.error_line(error)}; {hint}") from error
     _check_complete(folder, task, told)
     _check_tied(folder, own)

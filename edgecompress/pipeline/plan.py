@@ -22,7 +22,7 @@ from edgecompress.core.errors import (
 )
 from edgecompress.core.model import Stage, Substitute, seconds
 from edgecompress.core.settings import Device, Variant, is_factory
-from edgecompress.core.source import ResolvedSource
+from edgecompress.core.source import PRETRAINED, ResolvedSource
 from edgecompress.data import loaders, metrics, shipped_items
 from edgecompress.device import machine
 from edgecompress.pipeline import confinement, conversion, variant_stages, verification
@@ -237,6 +237,13 @@ def _check(job: Job) -> None:
                 f"{file}: texts need a tokenizer, so a Hugging Face folder as MODEL; with another model, data must be "
                 "pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random"
             )
+        if loaders.kind_of(Path(file)) == "texts" and not pretrained_folder.has_tokenizer(Path(source.model)):
+            raise InputError(
+                f"{source.model}: has no tokenizer for texts; save it there with tokenizer.save_pretrained, or give a "
+                "function pkg.mod:fn as data"
+            )
+    if source.call == PRETRAINED:
+        pretrained_folder.check_weights(Path(source.model))
     for reference in filter(is_factory, (source.model, source.data, source.metric)):
         user_code.check(reference, job.path)
     if not source.calls("metric"):

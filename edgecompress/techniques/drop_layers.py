@@ -50,7 +50,8 @@ def apply(request: Request) -> Artifact:
     """The module without some of its layers; inputs: "model", "samples" (the calibrate split), "dense".
 
     facts: {"dropped": [layer], "harm": {layer: what the outputs change by}, where they were tried; "macs" and
-    "parameters": {"before", "after", "source"}}. "lost" where the net has no stack. Raises InputError for layers that there are not, a stack that would be empty or of half its layers by number, and a net that does not run without them.
+    "parameters": {"before", "after", "source"}}; or "lost" where the net has no stack. Raises InputError for layers
+    that there are not, a stack that would be empty or lose more than half by number, and a net that then does not run.
     """
     options: Options = request.options
     net, dense = torch_module.rebuild(request.model), torch_module.rebuild(request.inputs["dense"])
