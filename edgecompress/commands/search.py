@@ -102,7 +102,7 @@ def run(job: Job, keys: Keys, options: Options, told: Told = lambda row: None) -
     walk = job_run.begin(job, options, f"{job.source.given}>{job.target.path}")
     baseline, steps = _baseline(job)
     walk.stages([*plan.front(job), plan.golden(job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT), *steps])
-    found = _id(job, walk, objectives)
+    found = _id(job, walk, space, objectives)
     place = walk.store.root / FOLDER / found
     place.mkdir(mode=store_place.PRIVATE, parents=True, exist_ok=True)
     bench = TrialBench(job, baseline, catalog.profile(variant_stages.TRIALS).value, objectives)
@@ -145,13 +145,13 @@ def _baseline(job: Job) -> tuple[Candidate, list[Stage | Substitute]]:
     )
 
 
-def _id(job: Job, walk: PlanRun, objectives: Sequence[str]) -> str:
+def _id(job: Job, walk: PlanRun, space: RecipeSpace, objectives: Sequence[str]) -> str:
     """What a search is called: the same for the same question, so that the same command goes on with it."""
     target = dataclasses.asdict(job.target.value)
     target["search"] = {k: v for k, v in target["search"].items() if k not in STOPS}
     asked = [walk.outcomes[name].artifact for name in ("source", "data")]
     context = dataclasses.asdict(job.context)
-    told = [*(a.sha256 for a in asked if a), target, objectives, job.source.value.metric, context]
+    told = [*(a.sha256 for a in asked if a), target, objectives, space.drawn(), job.source.value.metric, context]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 

@@ -110,6 +110,12 @@ class RecipeSpace:
     kept: int = 0  # layers at most
     left_out: Mapping[str, str] = field(default_factory=dict)
 
+    def drawn(self) -> list[Json]:
+        """What is drawn from, in its order: a study goes on only with the same."""
+        steps = [t.name for group in (self.nets, self.prepares, self.trainers) for t in group]
+        knobs = [(name, [(k, str(knob)) for k, knob in each.items()]) for name, each in self.knobs.items()]
+        return [[(runtime, [*way.items()]) for runtime, way in self.ways.items()], steps, knobs, self.kept]
+
     def plain(self) -> list[dict[str, Json]]:
         """Of every way the values that draw its recipe with nothing turned: what a search begins with, by turns."""
         turns = itertools.zip_longest(*([(r, *way) for way in ways.items()] for r, ways in self.ways.items()))
