@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.data import tensors
+from edgecompress.data import tensors, texts
 from edgecompress.demo import net as demo
 from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.formats import torch_module
@@ -603,6 +603,13 @@ def test_data_that_cannot_train_is_refused(residual: Case, change: Any, options:
 def test_no_labels_and_no_distillation_is_refused(unlabelled: Case) -> None:
     with pytest.raises(InputError, match="the split 'train' has no labels: give it labels, or set distill above 0"):
         unlabelled.train(distill=0.0)
+
+
+def test_items_whose_label_counts_for_nothing_train_as_the_others(residual: Case, tmp_path: Path) -> None:
+    arrays = {n: np.array(tensors.load(residual.training, "train", n)) for n in ("image", tensors.LABELS)}
+    arrays[tensors.LABELS][::3] = texts.UNJUDGED
+    case = dataclasses.replace(residual, root=tmp_path, training=samples(tmp_path / "t", {"train": arrays}, "NCHW"))
+    assert case.train(epochs=1).kind == "module"
 
 
 def test_labels_that_are_no_classes_of_the_net_are_refused(residual: Case, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from edgecompress.core import user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
+from edgecompress.data.texts import UNJUDGED
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
 from edgecompress.techniques._training import checkpoint, log, losses
@@ -124,7 +125,8 @@ def _check_labels(items: Items, options: TrainingOptions) -> None:
     if _kind(items, options) == "mse":
         return
     first = items.model.outputs[0]
-    classes, low, high = first.shape[-1], int(items.labels.min()), int(items.labels.max())
+    judged = items.labels[items.labels != UNJUDGED]  # the loss leaves those out, too
+    classes, low, high = first.shape[-1], int(judged.min(initial=0)), int(judged.max(initial=0))
     if items.labels.dtype.kind not in "iub" or low < 0 or (isinstance(classes, int) and high >= classes):
         raise InputError(
             f"the labels of '{items.split}' are {items.labels.dtype} from {low} to {high}, the output '{first.name}' "
