@@ -70,6 +70,7 @@ class PlanRun:
     def __post_init__(self) -> None:
         self.store.hold()
         self._turns, self._telling, self._over = Turns(), threading.RLock(), threading.Event()
+        self._side: SideBySide | None = None  # what runs steps now
 
     @cached_property
     def _package(self) -> str:
@@ -84,7 +85,11 @@ class PlanRun:
         due = steps[:last]
         self.waiting[:0] = due
         if self.jobs > 1:
-            SideBySide(self._do, self._fits, self._over.set, self.jobs).run(due)
+            self._side = SideBySide(self._do, self._fits, self._over.set, self.jobs)
+            try:
+                self._side.run(due)
+            finally:
+                self._side = None
             self._in_order(due)
         else:
             for step in due:
@@ -211,12 +216,11 @@ class PlanRun:
     def _tell(self, kind: str, stage: Stage, stage_s: float = 0.0, **more: Any) -> None:
         """An event, of whose stage `stage_s` seconds are left."""
         with self._telling:
-            if self._over.is_set():
-                return
             number, left_s = len({*self.outcomes, stage.name}), self.ahead_s + stage_s
             left_s += sum(self.expected_s(step) for step in self.waiting) / self.jobs
             of = number + len(self.waiting)
-            self.listener(Event(kind, stage, number=number, of=of, left_s=left_s, target=self.target, **more))
+        event = Event(kind, stage, number=number, of=of, left_s=left_s, target=self.target, **more)
+        self._side.later(lambda: self.listener(event)) if self._side else self.listener(event)
 
     def expected_s(self, step: Stage | Search) -> float:
         """Seconds that a step takes: as the last time, as for other models, or as it says of itself."""

@@ -74,35 +74,42 @@ class SideBySide:
     fits: Callable[[Step], bool]
     stop: Callable[[], None]  # ends those that work
     jobs: int
+    _works: dict[str, threading.Thread] = field(default_factory=dict)
+    _due: queue.SimpleQueue[Callable[[], object]] = field(default_factory=queue.SimpleQueue)
+
+    def later(self, call: Callable[[], object]) -> None:
+        """Has the thread that waits for the steps call something: a listener hears all from one thread."""
+        self._due.put(call)
 
     def run(self, steps: Sequence[Step]) -> None:
         """Runs all of them. Raises the first error of `do`, or of this thread (Ctrl-C), after the others ended."""
-        todo, works = list(steps), dict[str, threading.Thread]()
-        ended = queue.SimpleQueue[tuple[str, BaseException | None]]()
+        todo = list(steps)
         try:
-            while todo or works:
-                for step in _ready(steps, todo, works):
-                    if len(works) < self.jobs and (not works or self.fits(step)):
+            while todo or self._works:
+                for step in _ready(steps, todo, self._works):
+                    if len(self._works) < self.jobs and (not self._works or self.fits(step)):
                         todo.remove(step)
-                        works[step.name] = threading.Thread(target=self._work, args=(step, ended), daemon=True)
-                        works[step.name].start()
-                name, error = ended.get()
-                works.pop(name).join()
-                if error:
-                    raise error
+                        self._works[step.name] = threading.Thread(target=self._work, args=(step,), daemon=True)
+                        self._works[step.name].start()
+                self._due.get()()
         except BaseException:
             self.stop()
-            for thread in works.values():
+            for thread in self._works.values():
                 thread.join(PATIENCE_S)
             raise
 
-    def _work(self, step: Step, ended: queue.SimpleQueue[tuple[str, BaseException | None]]) -> None:
+    def _work(self, step: Step) -> None:
+        broke: BaseException | None = None
         try:
             self.do(step)
         except BaseException as error:  # raised by who waits
-            ended.put((step.name, error))
-        else:
-            ended.put((step.name, None))
+            broke = error
+        self.later(lambda: self._ended(step, broke))
+
+    def _ended(self, step: Step, broke: BaseException | None) -> None:
+        self._works.pop(step.name).join()
+        if broke:
+            raise broke
 
 
 def _ready(steps: Sequence[Step], todo: Sequence[Step], works: Collection[str]) -> Iterator[Step]:
