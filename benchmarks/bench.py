@@ -20,7 +20,7 @@ from typing import Any
 
 import edgecompress
 from edgecompress.core import stats
-from edgecompress.reporting import sessions
+from edgecompress.reporting import model, sessions
 
 MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -70,9 +70,9 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
     result = edgecompress.deploy(source, "x86", profile=asked.profile, settings=settings, options=options)
     if result.out is None:
         return {"net": promise.net, "kept": False, "shipped": "nothing", "why": result.message}
-    variants = {v["name"]: v for v in result.read_report()["variants"]}
+    variants = {v.name: v for v in model.of(result.read_report()).variants}
     shipped = json.loads((result.out / "deploy.json").read_text(encoding="utf-8"))["variant"]
-    ratio = sessions.improvement(variants[BASE]["sessions"], variants[shipped]["sessions"], sessions.LATENCY)
+    ratio = sessions.improvement(variants[BASE].sessions, variants[shipped].sessions, sessions.LATENCY)
     best = best_of_each(variants)
     if ratio is None:
         return {"net": promise.net, "kept": False, "shipped": shipped, "why": "too noisy to compare"}
@@ -80,26 +80,26 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
     return {
         "net": promise.net,
         "shipped": shipped,
-        "latency_ms": variants[shipped]["numbers"]["latency"]["value"],
+        "latency_ms": variants[shipped].numbers["latency"].value,
         "best": best,
-        "ratio": ratio["factor"],
-        "low": ratio["low"],
-        "high": ratio["high"],
-        "sessions": ratio["n"],
+        "ratio": ratio.factor,
+        "low": ratio.low,
+        "high": ratio.high,
+        "sessions": ratio.n,
         "size_ratio": size_ratio(result, shipped),
         "metric": facts["metric"],
         "promised": promise.ratio,
-        "kept": ratio["factor"] >= promise.ratio and ratio["factor"] * (1 + stats.CHANGE) >= max(best.values()),
+        "kept": ratio.factor >= promise.ratio and ratio.factor * (1 + stats.CHANGE) >= max(best.values()),
         "machine": {key: result.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
     }
 
 
-def best_of_each(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+def best_of_each(variants: Mapping[str, model.Variant]) -> dict[str, float]:
     """For each runtime, how many times faster than ONNX Runtime fp32 its best variant is, over their common rounds."""
     best: dict[str, float] = {}
     for variant in variants.values():
-        if each := sessions.ratios(variants[BASE]["sessions"], variant["sessions"], sessions.LATENCY):
-            best[variant["runtime"]] = max(median(each), best.get(variant["runtime"], 0.0))
+        if each := sessions.ratios(variants[BASE].sessions, variant.sessions, sessions.LATENCY):
+            best[variant.runtime] = max(median(each), best.get(variant.runtime, 0.0))
     return best
 
 
