@@ -252,7 +252,10 @@ def judged(net: str, work: Path, samples: int | None) -> dict[str, Any]:
     folder, words = made(net, work)
     words += ["--samples", str(samples)] if samples else []
     told = ["--target", "x86", "--profile", "quick"]
-    advised = answer(["advise", *words, *told, "--store", str(folder / "advised")], folder)
+    try:
+        advised = answer(["advise", *words, *told, "--store", str(folder / "advised")], folder)
+    except RuntimeError as error:  # refused, as a deploy refuses it
+        return {"net": net, "shipped": "", "says": str(error).partition("error: ")[2]}
     out, began = folder / "dist", time.monotonic()
     code, log = nets.run(["deploy", *words, *told, "--out", str(out), "--store", str(folder / "deployed")], folder)
     seconds = time.monotonic() - began
@@ -269,7 +272,12 @@ def judged(net: str, work: Path, samples: int | None) -> dict[str, Any]:
     return row
 
 
-def report(rows: Sequence[Mapping[str, Any]]) -> int:
+def report(every: Sequence[Mapping[str, Any]]) -> int:
+    rows = [row for row in every if row["shipped"] and row["variants"][row["shipped"]]["ms"]]
+    for row in every:
+        if row not in rows:
+            why = row["says"] or f"{row['shipped']} by rough times, too noisy to compare"
+            print(f"not counted: {row['net']}: {why}")
     for row in rows:
         hit = "hit " if row["shipped"] in row["first"] else "miss"
         print(f"{hit} {row['net']}: ships {row['shipped']}, advised {', '.join(row['first'])}; "
@@ -283,8 +291,19 @@ def report(rows: Sequence[Mapping[str, Any]]) -> int:
     print(f"{by_constant} are in the best list of the recorded nets: {', '.join(constant)}")
     hindsight = best_three(shipped)
     print(f"{sum(name in hindsight for name in shipped)} are in the best list of these: {', '.join(hindsight)}")
+    told = [inside for row in rows for inside in within(row)]
+    print(f"{sum(told)} of {len(told)} gains that were measured are in the interval told")
     print(f"times: off by a factor of {statistics.median(off):.2f} (median), {max(off):.2f} at most")
     return hits <= by_constant or max(off) > TIMES
+
+
+def within(row: Mapping[str, Any]) -> Iterator[bool]:
+    """Of each variant that was measured and expected, whether its gain is in the interval told; of fp32 too."""
+    times = {name: v["ms"] for name, v in row["variants"].items() if v["ms"]}
+    best = min((times[v.name] for v in VARIANTS if v.reference and v.name in times), default=None)
+    for name, ms in times.items():
+        if best and (told := row["said"].get(name)):
+            yield bool(told["low"] <= best / ms <= told["high"])
 
 
 def best_three(shipped: Sequence[str]) -> tuple[str, ...]:
