@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 QUICK = ["--profile=quick", *(f"--set={key}={value}" for key, value in nulls.FAST.items())]
 MORE = {
     **dict.fromkeys(("plan", "deploy", "guard", "verify", "profile"), QUICK),
+    "search": [*QUICK, "--trials=1"],
     "package": ["--set=wheels=false"],  # they would be fetched
 }
 

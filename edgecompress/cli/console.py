@@ -19,7 +19,7 @@ from edgecompress.core import environments, registry
 from edgecompress.core.errors import CheckFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, Outcome, Stage, Substitute
-from edgecompress.core.plain_text import escaped, fitted, one_line, wrapped
+from edgecompress.core.plain_text import escaped, fitted, one_line, plural, wrapped
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
@@ -230,8 +230,9 @@ def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> 
     if args.quiet:
         return ended(screen, args, found.shipped)
     built = sum(row["inside"] for row in found.rows)
-    line(screen, f"search {found.id}: {len(found.rows)} trials, {built} inside the limits; ended: {found.why}")
-    rows = [("", "recipe", "accuracy", *found.objectives)]
+    tried = f"{plural(len(found.rows), 'trial')}, {built} inside the limits; ended: {found.why}"
+    line(screen, f"search {found.id}: {tried}")
+    rows = [("", "recipe", "change", *("loss" if name == "accuracy" else name for name in found.objectives))]
     for row in found.front:
         values = (f"{row['values'][name]:.3g}" for name in found.objectives)
         rows.append((str(row["number"]), row["words"], row["change"], *values))

@@ -19,6 +19,7 @@ from edgecompress.core import atomic_file, catalog, config, environments, regist
 from edgecompress.core.errors import CheckFailed, InputError, NotFound, did_you_mean, edge_errors
 from edgecompress.core.json import Json, read_json
 from edgecompress.core.model import Stage, Substitute
+from edgecompress.core.plain_text import plural
 from edgecompress.core.settings import SearchSpace, Target, Variant
 from edgecompress.pipeline import conversion, plan, store_place, variant_stages
 from edgecompress.pipeline.candidate_variant import Candidate
@@ -189,7 +190,7 @@ class Loop:
     def _over(self) -> str:
         rows, settings = self.study.rows(), self.settings
         if len(rows) >= settings.trials:
-            return f"{len(rows)} trials"
+            return plural(len(rows), "trial")
         if time.monotonic() - self.began >= 60 * settings.minutes:
             return f"{settings.minutes:g} minutes are over"
         still = front.since_gain(rows, self.bench.objectives)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 OPTUNA = "optuna>=5"
 NAME = "search"
+FEWEST = 10  # trials inside the limits that tell which knobs matter
 BEST = 0.25  # of the trials inside the limits: what a knob has to bring about to matter
 NEAR = 0.9  # of the trials: they turn some knobs of one that is on the front
 KNOBS = 2  # as many, and more where what comes of it had been tried
@@ -123,12 +124,14 @@ class TrialStudy:
         """How much each knob decides whether a trial is among the best, as shares of 1 (PED-ANOVA); empty: too few."""
         import optuna
 
+        if sum(trial.state == optuna.trial.TrialState.COMPLETE for trial in self._ended()) < FEWEST:
+            return {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BEST)
                 found = optuna.importance.get_param_importances(self.study, evaluator=evaluator)
-            except (RuntimeError, ValueError):  # no trial is complete
+            except (RuntimeError, ValueError):  # nothing was varied
                 return {}
         return {name: share for name, share in found.items() if share > 0}
 
