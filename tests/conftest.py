@@ -33,6 +33,7 @@ gc.set_threshold(50_000)  # as in a worker
 if "PYTEST_XDIST_WORKER" not in os.environ:  # stores of tests are not told to the user's own register
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="edgecompress-state-")
     atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+os.environ.setdefault("EDGECOMPRESS_JOBS", "1")  # tests are side by side themselves; test_side_by_side asks for more
 if "PYTEST_XDIST_WORKER" in os.environ:  # a process has its share of the cores: threads that wait for one are slower
     SHARE = max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
     for library in ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "TF_NUM_INTRAOP"):

@@ -179,7 +179,7 @@ def held(artifact: Artifact) -> int:
     return sum(weights.values())
 
 
-@pytest.mark.slow
+@pytest.mark.prove
 def test_the_budget_is_kept_to_the_byte_and_loses_less_than_the_worst_layers_first(tmp_path: Path) -> None:
     whole, bits = (
         2 * 64 * sum(Mixer.WIDTHS),

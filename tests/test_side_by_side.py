@@ -15,7 +15,7 @@ import pytest
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Context, Stage
 from edgecompress.pipeline import side_by_side
-from edgecompress.pipeline.runner import PlanRun
+from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.side_by_side import SideBySide, Step, Turns
 from edgecompress.pipeline.store import Store
 
@@ -120,9 +120,16 @@ def test_outcomes_are_in_the_order_of_the_plan_whichever_ends_first(
     stage = technique("import time\ntime.sleep(0.3 * len(request.inputs))\nreturn request.model")
     slow = replace(stage, name="slow", inputs={"model": "source", "other": "source"}, variants=("slow",))
     quick = replace(stage, name="quick", variants=("quick",))
-    ended = list[str]()
-    walk.listener = lambda event: ended.append(event.stage.name) if event.kind == "ended" else None
+    ended, heard_by = list[str](), set[threading.Thread]()
+
+    def hear(event: Event) -> None:
+        heard_by.add(threading.current_thread())
+        if event.kind == "ended":
+            ended.append(event.stage.name)
+
+    walk.listener = hear
     walk.stages([slow, quick])
+    assert heard_by == {threading.current_thread()}
     assert ended == ["quick", "slow"]
     assert list(walk.outcomes) == ["source", "slow", "quick"]
     assert not walk.waiting
@@ -148,3 +155,14 @@ def test_no_job_at_all_is_refused() -> None:
 
     with pytest.raises(InputError, match="jobs: must be at least 1, not 0"):
         Options(jobs=0)
+
+
+@pytest.mark.parametrize("given", ["0", "two", "-1"])
+def test_the_environment_tells_how_many_and_no_nonsense(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv(side_by_side.JOBS, "3")
+    assert side_by_side.usual() == 3
+    monkeypatch.setenv(side_by_side.JOBS, given)
+    with pytest.raises(InputError, match=f"EDGECOMPRESS_JOBS={given}: give a number of stages, at least 1"):
+        side_by_side.usual()
+    monkeypatch.delenv(side_by_side.JOBS)
+    assert 1 <= side_by_side.usual() <= side_by_side.MOST

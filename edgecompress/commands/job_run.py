@@ -37,7 +37,7 @@ class Options:
     untrusted: bool = False  # refuse a source that runs its author's code
     remeasure: bool = False
     require_measured: bool = False  # energy that no sensor measured is a failed check
-    jobs: int | None = None  # stages that build at once, while memory lasts; None: as many as processors, 4 at most
+    jobs: int | None = None  # stages that build at once, None: EDGECOMPRESS_JOBS, else processors, 4 at most
     command: str = "edgecompress.deploy(...)"  # for the report
     progress: bool | None = None  # one line of it; None: in notebooks and on terminals
     listener: Listener | None = None  # hears what happens, in the place of that line

@@ -10,8 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Stage, Substitute
 
+JOBS = "EDGECOMPRESS_JOBS"  # in the environment: what --jobs is where it is not given
 MOST = 4  # steps at once, as a rule: beyond, the longest one decides
 LIBRARIES_BYTES = 2 << 30  # of a stage that converts a small model: torch and a converter
 COPIES = 8  # of its inputs that a stage may hold, roughly
@@ -21,7 +23,14 @@ Step = Stage | Substitute
 
 
 def usual() -> int:
-    """How many steps run at once where nobody says so: as many as there are processors, and MOST at most."""
+    """How many steps run at once where no option says so: EDGECOMPRESS_JOBS, else the processors, and MOST at most.
+
+    Raises InputError.
+    """
+    if given := os.environ.get(JOBS):
+        if not given.isdecimal() or not int(given):
+            raise InputError(f"{JOBS}={given}: give a number of stages, at least 1")
+        return int(given)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, MOST)
 

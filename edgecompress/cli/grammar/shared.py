@@ -69,8 +69,8 @@ JOBS = argument(
     "--jobs",
     type=int,
     metavar="N",
-    help="stages that build at once, while memory lasts; what measures is alone (default: as many as processors, "
-    "4 at most)",
+    help="stages that build at once, while memory lasts; what measures is alone (default: EDGECOMPRESS_JOBS, "
+    "else as many as processors, 4 at most)",
 )
 RUNNING = (
     OFFLINE,
