@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from edgecompress.commands import analyze, check, job_run, objects
 from edgecompress.commands.check import CheckedVariant
 from edgecompress.commands.object_data import Data
 from edgecompress.commands.objects import Model
-from edgecompress.core import registry
+from edgecompress.core import config, registry
 from edgecompress.core.errors import EdgeError, InputError, NoPath, did_you_mean, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import seconds
@@ -315,7 +314,7 @@ class _Adviser:
             default = Variant("")
             plain = [{k: v for k, v in dataclasses.asdict(each).items() if v != getattr(default, k)} for each in raced]
             sets["target.variant"] = plain
-        words = [word for key, value in sets.items() for word in ("--set", f"{key}={_toml(value)}")]
+        words = [word for key, value in sets.items() for word in ("--set", f"{key}={config.to_toml(value)}")]
         return shlex.join([*self.words, *words, *(["--only", ",".join(v.name for v in raced)] if own else [])])
 
 
@@ -329,15 +328,6 @@ def _recorded(told: Expected) -> str:
     if not told.records:
         return "no record of it on such a device"
     return f"{told.of} recorded on {', '.join(told.records)}: kept its limits in {told.kept or 0.0:.0%}"
-
-
-def _toml(value: object) -> str:
-    """A value as TOML writes it on one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 # --------------------------------------------------------------------------- as text

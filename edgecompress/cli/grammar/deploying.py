@@ -60,6 +60,7 @@ SEARCHED = (
     argument("--train", action="store_true", help="try techniques that train, too"),
     argument("--sampler", metavar="NAME", help="tpe, nsga2 or random (default: tpe)"),
 )
+BEFOREHAND = (SAMPLES, BATCH, SEED, SET_OF_FILE, OFFLINE, STORE)  # of what is told before anything is built
 
 COMMANDS = (
     Command(
@@ -119,12 +120,7 @@ COMMANDS = (
             argument("--data", help="samples, as for deploy; files need none"),
             TARGET,
             ONLY,
-            SAMPLES,
-            BATCH,
-            SEED,
-            SET_OF_FILE,
-            OFFLINE,
-            STORE,
+            *BEFOREHAND,
         ),
     ),
     Command(
@@ -144,12 +140,7 @@ COMMANDS = (
                 help="what the rows are ranked by (default: latency)",
             ),
             argument("--profile", default="standard", help="how a deploy would measure (default: standard)"),
-            SAMPLES,
-            BATCH,
-            SEED,
-            SET_OF_FILE,
-            OFFLINE,
-            STORE,
+            *BEFOREHAND,
         ),
     ),
     Command(
