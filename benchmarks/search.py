@@ -1,6 +1,6 @@
-"""What `search` finds on real nets without training, beside the variants that the x86 target lists by hand.
+"""What `search` finds on real nets, with training if asked for, beside the variants that the x86 target lists by hand.
 
-    python benchmarks/search.py [--minutes 15] [--only resnet20,mobilenetv2] [--profile standard] [--json FILE]
+    python benchmarks/search.py [--minutes 15] [--only resnet20,mobilenetv2] [--train] [--profile standard] [--json FILE]
 
 The search is not given the variants by hand. Then one race has both: what was found and what is listed, in the same
 rounds, batch 1, one thread. Told is the time of the fastest by hand over that of the fastest found, both within the
@@ -34,6 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--only", default=",".join(NETS), help="nets, separated by commas")
+    parser.add_argument("--train", action="store_true", help="training is in the space")
     parser.add_argument("--profile", default="standard")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
@@ -50,7 +51,7 @@ def row(net: str, asked: argparse.Namespace) -> dict[str, Any]:
         source,
         "x86",
         profile="quick",
-        settings={"search.minutes": asked.minutes},
+        settings={"search.minutes": asked.minutes, "search.train": asked.train},
         options=edgecompress.Options(out=out / "found"),
         told=lambda trial: print(f"{trial['number']:4} {trial['words']:60} {trial['change']:>9} {trial['values']}"),
     )
@@ -72,6 +73,7 @@ def row(net: str, asked: argparse.Namespace) -> dict[str, Any]:
     words = {r["number"]: r["words"] for r in found.rows}
     result = {
         "net": net,
+        "train": asked.train,
         "trials": len(found.rows),
         "shipped": report.choice.variant,
         "found": mine,

@@ -135,7 +135,7 @@ def searched(within: RecipeSpace, sampler: str, seed: int, trials: int) -> list[
     """The hypervolume after each trial of a search."""
     settings = SearchSpace(trials=trials, patience=trials, minutes=60, sampler=sampler)  # type: ignore[arg-type]
     job = SimpleNamespace(target=SimpleNamespace(value=SimpleNamespace(search=settings)))
-    walk = SimpleNamespace(jobs=1, outcomes={}, stages=lambda steps: None)
+    walk = SimpleNamespace(jobs=1, outcomes={}, stages=lambda steps: None, stopped=False, stop=lambda: None)
     study = TrialStudy(None, OBJECTIVES, sampler, seed)
     Loop(job, walk, within, Formula(), study, lambda row: None).run()  # type: ignore[arg-type]
     points = [front.point(row, OBJECTIVES) if row["inside"] else CORNER for row in study.rows()]

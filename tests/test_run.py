@@ -13,12 +13,19 @@ import pytest
 from edgecompress.core import registry
 from edgecompress.core.errors import DiskFull, EdgeError, InputError, StageFailed
 from edgecompress.core.model import Choice, Context, Outcome, Stage
+from edgecompress.pipeline import fork_server
 from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.store import Store
 
 Made = Callable[..., PlanRun]
 KEEP = "import shutil\nshutil.copytree(request.model.path, request.out, dirs_exist_ok=True)\n"
 DONE = KEEP + 'return Artifact(request.out, "null", request.model.inputs, request.model.outputs).write()'
+
+
+@pytest.fixture(autouse=True, params=["started alone", "forked"])
+def worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker is started in either way."""
+    monkeypatch.setattr(fork_server, "serves", lambda stage: request.param == "forked")
 
 
 @pytest.fixture

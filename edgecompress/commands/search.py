@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -167,7 +168,6 @@ class Loop:
     study: TrialStudy
     told: Told
     plain: set[str] = field(default_factory=set)  # the recipes with nothing turned, in words
-    began: float = field(default_factory=time.monotonic)
 
     @property
     def settings(self) -> SearchSpace:
@@ -180,18 +180,24 @@ class Loop:
         self.study.begin(plain)
         for row in self.study.rows():
             self.told({**row, "stored": True})
-        while not (why := self._over()):
-            batch = list(self._asked())
-            if not batch:
-                return f"the last {REPEATS} recipes had been tried before"
-            self._try(batch)
-        return why
+        end = threading.Timer(min(60 * self.settings.minutes, threading.TIMEOUT_MAX), self.walk.stop)
+        end.daemon = True
+        end.start()
+        try:
+            while not (why := self._over()):
+                batch = list(self._asked())
+                if not batch:
+                    return f"the last {REPEATS} recipes had been tried before"
+                self._try(batch)
+            return why
+        finally:
+            end.cancel()
 
     def _over(self) -> str:
         rows, settings = self.study.rows(), self.settings
         if len(rows) >= settings.trials:
             return plural(len(rows), "trial")
-        if time.monotonic() - self.began >= 60 * settings.minutes:
+        if self.walk.stopped:
             return f"{settings.minutes:g} minutes are over"
         still = front.since_gain(rows, self.bench.objectives)
         return f"no gain in {still} trials" if still >= max(settings.patience, len(self.plain)) else ""
@@ -232,7 +238,9 @@ class Loop:
                     results[number] = end.value
                     del left[number]
             self.walk.stages([step for step in steps.values() if step.name not in self.walk.outcomes])
-        for trial, recipe in batch:
+            if self.walk.stopped:
+                left.clear()  # they go on when the search does
+        for trial, recipe in (each for each in batch if each[0].number in results):
             self._tell(trial, recipe, results[trial.number], time.monotonic() - begun)
 
     def _tell(self, trial: Any, recipe: DrawnRecipe, result: TrialResult, took_s: float) -> None:

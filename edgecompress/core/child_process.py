@@ -11,12 +11,30 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO, Protocol
 
 from edgecompress.core.errors import TooMuchMemory
 from edgecompress.core.protocols import DEADLINE
 
 PR_SET_PDEATHSIG = 1
 LOOK_S = 0.1  # between two looks at how much memory a child holds
+
+
+class Child(Protocol):
+    """What ends a child: that of `subprocess.Popen`, and of what starts children otherwise."""
+
+    pid: int
+    returncode: int | None
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Its output."""
+
+    def kill(self) -> None:
+        """Kills it where it still runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; raises TimeoutExpired."""
 
 
 def python(module: str, *words: str, by: str = "") -> list[str]:
@@ -143,7 +161,7 @@ def _unnamed_files(pid: int) -> int:
     return sum(held.values())
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end(process: Child) -> None:
     """Kills a child started by `spawn` and all processes left in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

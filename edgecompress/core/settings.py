@@ -281,7 +281,7 @@ class SearchSpace:
     techniques: tuple[str, ...] = ()  # and precisions; empty: all that the source reaches
     knobs: Mapping[str, Mapping[str, Knob]] = field(default_factory=dict)  # technique -> option -> its values
     train: bool = False  # techniques that train are tried, too: minutes to hours for each
-    minutes: float = 15.0  # no trial begins after that
+    minutes: float = 15.0  # then the trial that runs is stopped, and goes on when the search does
     trials: int = 200  # at most
     patience: int = 40  # trials without a gain, at most
     sampler: Literal["tpe", "nsga2", "random"] = "tpe"

@@ -19,7 +19,7 @@ from edgecompress.core import environments, plain_file, registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds
-from edgecompress.pipeline import code_digest, confinement, side_by_side, worker_process
+from edgecompress.pipeline import code_digest, confinement, fork_server, side_by_side, worker_process
 from edgecompress.pipeline.side_by_side import SideBySide, Step, Turns
 from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
 from edgecompress.pipeline.worker_process import Patience
@@ -85,7 +85,7 @@ class PlanRun:
         due = steps[:last]
         self.waiting[:0] = due
         if self.jobs > 1:
-            self._side = SideBySide(self._do, self._fits, self._over.set, self.jobs)
+            self._side = SideBySide(self._do, self._fits, self.stop, self.jobs)
             try:
                 self._side.run(due)
             finally:
@@ -95,6 +95,15 @@ class PlanRun:
             for step in due:
                 self._do(step)
         return last is not None
+
+    def stop(self) -> None:
+        """Ends the stages that run, and those that would: each fails. Called from any thread."""
+        self._over.set()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was."""
+        return self._over.is_set()
 
     def _do(self, step: Step) -> Outcome:
         with self._telling:
@@ -280,7 +289,8 @@ class PlanRun:
         }
         begin, expected_s = time.monotonic(), self.expected_s(stage)
         patience = Patience(confinement.deadline_s(stage, size), stage.silence_s, self._over)
-        for message in worker_process.answers(request, scratch, log, patience):
+        fork_of = self._package if fork_server.serves(stage) else ""
+        for message in worker_process.answers(request, scratch, log, patience, fork_of):
             if "done" in message:
                 return message
             fraction = min(1.0, max(0.0, message["progress"]))

@@ -27,13 +27,13 @@ Say = Callable[[Mapping[str, Json]], None]
 YOUNG = 50_000  # objects between two looks for garbage: with Python's 700 a quarter of an import of torch is such looks
 
 
-def main() -> int:
-    """Reads the request named by the first argument and answers on stdout; the second is a socket of `opened_files`."""
+def main(file: str, end: int) -> int:
+    """Reads the request in a file and answers on stdout; `end` is a socket of `opened_files`."""
     gc.set_threshold(YOUNG)
-    stage_request: StageRequest = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    stage_request: StageRequest = json.loads(Path(file).read_text(encoding="utf-8"))
     limits = Limits(**stage_request["limits"])
     if stage_request["observes"]:
-        opened_files.tell(int(sys.argv[2]))
+        opened_files.tell(end)
     sandbox.enter(limits)  # before there are threads
     child_process.tie()
     say = _speaker()
@@ -186,4 +186,4 @@ def _writes(mode: str | int | None) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -14,13 +14,14 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgecompress.core import child_process, home, sandbox
+from edgecompress.core.child_process import Child
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory, kind_of
-from edgecompress.pipeline import bytecode
+from edgecompress.pipeline import bytecode, fork_server
 from edgecompress.pipeline.opened_files import OpenedFiles
 from edgecompress.pipeline.worker_protocol import LONGEST, Done, Progress, StageRequest, answer
 
@@ -36,8 +37,12 @@ class Patience:
     over: threading.Event = field(default_factory=threading.Event)
 
 
-def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience) -> Iterator[Progress | Done]:
+def answers(
+    request: StageRequest, scratch: Path, log: Path, patience: Patience, fork_of: str = ""
+) -> Iterator[Progress | Done]:
     """What the worker of a stage answers. `scratch` is the folder of the request, of `tmp` and of what the stage makes.
+
+    `fork_of`: the digest of this package, where the fork server is to start it.
 
     Raises the error that it reports, or StageFailed: it died, hung, sent what is no answer, or held too much memory;
     InputError where that is the fault of the file that it reads.
@@ -47,16 +52,25 @@ def answers(request: StageRequest, scratch: Path, log: Path, patience: Patience)
     (scratch / "tmp").mkdir()
     bytecode.keep_package()
     with _short(scratch / "tmp") as temporary, contextlib.closing(OpenedFiles()) as opened:
-        yield from _heard(file, request, temporary, log, patience, opened)
+        begun = time.time()
+        process = _started(file, _environment(request["offline"], temporary), log, opened, fork_of)
+        yield from _heard(process, request, log, patience, opened, begun)
+
+
+def _started(file: Path, environment: Mapping[str, str], log: Path, opened: OpenedFiles, fork_of: str) -> Child:
+    try:
+        if fork_of and (child := fork_server.worker(file, environment, log, opened.workers, fork_of)):
+            return child
+        end = opened.workers.fileno()
+        argv = child_process.python("edgecompress.pipeline.worker", str(file), str(end))
+        return child_process.spawn(argv, log, environment, [end])
+    finally:
+        opened.workers.close()
 
 
 def _heard(
-    file: Path, request: StageRequest, temporary: Path, log: Path, patience: Patience, opened: OpenedFiles
+    process: Child, request: StageRequest, log: Path, patience: Patience, opened: OpenedFiles, begun: float
 ) -> Iterator[Progress | Done]:
-    begun, end = time.time(), opened.workers.fileno()
-    argv = child_process.python("edgecompress.pipeline.worker", str(file), str(end))
-    process = child_process.spawn(argv, log, _environment(request["offline"], temporary), [end])
-    opened.workers.close()
     try:
         for line in _lines(process, patience, request, log, opened):
             message = answer(line, request["stage"])
@@ -95,7 +109,7 @@ def _short(folder: Path) -> Iterator[Path]:
 
 
 def _lines(
-    process: subprocess.Popen[bytes], patience: Patience, request: StageRequest, log: Path, opened: OpenedFiles
+    process: Child, patience: Patience, request: StageRequest, log: Path, opened: OpenedFiles
 ) -> Iterator[bytes]:
     """The worker's answers until it closes its output; raises `_failure` when it takes too long or too much memory."""
     assert process.stdout is not None
@@ -143,7 +157,7 @@ def _failure(request: StageRequest, what: str) -> EdgeError:
     return StageFailed(f"{request['stage']}: {what}")
 
 
-def _ending(process: subprocess.Popen[bytes], log: Path) -> str:
+def _ending(process: Child, log: Path) -> str:
     """How a worker ended that gave no answer, in words."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=5)
