@@ -1,6 +1,6 @@
 """What `search` finds on real nets, with training if asked for, beside the variants that the x86 target lists by hand.
 
-    python benchmarks/search.py [--minutes 15] [--only resnet20,mobilenetv2] [--train] [--profile standard] [--json FILE]
+    python benchmarks/search.py [--minutes 15] [--train] [--only NETS] [--profile standard] [--json FILE]
 
 The search is not given the variants by hand. Then one race has both: what was found and what is listed, in the same
 rounds, batch 1, one thread. Told is the time of the fastest by hand over that of the fastest found, both within the
