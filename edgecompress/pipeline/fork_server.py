@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -29,7 +29,8 @@ from edgecompress.core import child_process, environments, registry
 from edgecompress.core.model import Stage
 
 LIBRARY = "torch"  # whose import is saved
-IMPORTS = (LIBRARY, "torch.export", "edgecompress.pipeline.worker")
+IMPORTS = (LIBRARY, "torch.export", "edgecompress.pipeline.worker")  # before the first worker
+LATER = ("torch._dynamo",)  # while nobody asks: exporters and quantizers begin with it
 WITH_IT = frozenset({LIBRARY, "litert-torch"})  # who needs one of these imports it
 IDLE_S = 60.0  # without a worker or a question, then the server ends
 ANSWER_S = 60.0  # the longest import
@@ -167,13 +168,13 @@ def main() -> int:
     from edgecompress.pipeline import worker
 
     gc.set_threshold(worker.YOUNG)
-    end, living = socket.socket(fileno=int(sys.argv[1])), 0
-    for name in IMPORTS:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    gc.collect()
-    gc.freeze()  # what is imported stays: a worker's looks for garbage leave its pages shared
-    while living or select.select([end], [], [], IDLE_S)[0]:
+    end, living, later = socket.socket(fileno=int(sys.argv[1])), 0, [*LATER]
+    _import(IMPORTS)
+    while True:
+        while later and not select.select([end], [], [], 0)[0]:
+            _import([later.pop(0)])
+        if not living and not select.select([end], [], [], IDLE_S)[0]:
+            return 0
         text, descriptors, _, _ = socket.recv_fds(end, LONGEST, 4)
         if not text:
             return 0  # the parent has ended
@@ -190,7 +191,15 @@ def main() -> int:
         for each in descriptors:
             os.close(each)
         end.send(str(answer).encode())
-    return 0
+
+
+def _import(names: Iterable[str]) -> None:
+    """Imports those that are here. They stay: a worker's looks for garbage leave their pages shared."""
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 def _become(message: Mapping[str, Mapping[str, str]], descriptors: Sequence[int]) -> None:

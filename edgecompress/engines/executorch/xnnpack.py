@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +25,34 @@ def passes() -> list[object]:
     )
 
     return [slices_for_splits, ReplaceSqueezeAndUnsqueezeWithViewPass()]
+
+
+@contextmanager
+def patterns_where_needed() -> Iterator[None]:
+    """Inside, passes of XNNPACK that trace nets of their own, for seconds, do so where their operator occurs."""
+    from executorch.backends.xnnpack._passes.convert_to_sdpa import ConvertToSDPAPass
+    from executorch.backends.xnnpack._passes.convert_to_upsample_bilinear2d import ConvertToUpsampleBilinear2d
+
+    needs: dict[Any, str] = {ConvertToSDPAPass: "_softmax", ConvertToUpsampleBilinear2d: "upsample_bilinear2d"}
+    calls = {each: each.call for each in needs}
+    for each, operator in needs.items():
+        each.call = _where(operator, each.call)
+    try:
+        yield
+    finally:
+        for each, call in calls.items():
+            each.call = call
+
+
+def _where(operator: str, call: Callable[[Any, torch.fx.GraphModule], object]) -> Callable[..., object]:
+    """The call of a pass, for nets that have the operator."""
+    from torch.fx.passes.infra.pass_base import PassResult
+
+    def called(self: Any, net: torch.fx.GraphModule) -> object:
+        found = any(operator in str(node.target) for node in net.graph.nodes)
+        return call(self, net) if found else PassResult(net, False)
+
+    return called
 
 
 def slices_for_splits(net: torch.fx.GraphModule) -> object:

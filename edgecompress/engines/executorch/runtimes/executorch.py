@@ -127,7 +127,8 @@ def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:
     from executorch.exir import to_edge_transform_and_lower
 
     partitioners, passes = list(_partitioners(backend)), xnnpack.passes() if backend == "xnnpack" else None
-    with coreml_delegate.reproducible() if backend == "coreml" else nullcontext():
+    around = {"coreml": coreml_delegate.reproducible, "xnnpack": xnnpack.patterns_where_needed}
+    with around.get(backend, nullcontext)():
         lowered = to_edge_transform_and_lower(program, transform_passes=passes, partitioner=partitioners)
     return bytes(lowered.to_executorch().buffer)
 
