@@ -76,6 +76,7 @@ def peak(net: Artifact, samples: Artifact, out: Path, calibrator: str, count: in
 
 
 @pytest.mark.parametrize("calibrator", prove.some(["mse", "minmax", "percentile", "entropy"], 1))
+@pytest.mark.prove
 def test_ten_times_the_samples_take_no_more_memory(
     net: Artifact, samples: Artifact, tmp_path: Path, calibrator: str
 ) -> None:

@@ -491,6 +491,7 @@ def test_without_a_sensor_required_energy_exits_with_1_before_anything_runs(
     assert "ran" not in told.out and not (folder / "out").exists()
 
 
+@pytest.mark.prove
 def test_replayed_energy_is_none_that_was_measured(asked: list[str], folder: Path, capsys: Told) -> None:
     rows = [f"{t / 10},{2 + t % 3}" for t in range(600)]
     (folder / "trace.csv").write_text("\n".join(["t_s,power_w", *rows]))

@@ -84,6 +84,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.prove
 def test_an_edited_file_changes_the_digests_of_what_it_belongs_to(copy: Path) -> None:
     before = digests_in(copy)
     onnx = code_digest.of_plugin(registry.load("runtimes", "onnx"))

@@ -624,6 +624,7 @@ def test_the_page_is_drawn_by_a_worker_and_says_what_the_terminal_says(
 
 @pytest.mark.slow
 @pytest.mark.alone  # beside others it may be too noisy to compare
+@pytest.mark.prove
 def test_what_shipped_is_measured_again_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,6 +89,7 @@ def test_other_pins_and_another_place_of_the_package_are_another_environment(
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_an_environment_has_its_pins_and_this_package_and_nothing_else_of_ours(root: Path, wheels: Path) -> None:
     place = environments.make(plugin())
     assert place is not None and environments.missing(plugin()) == []

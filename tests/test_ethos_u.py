@@ -241,6 +241,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> It
     yield deploy.run_all([(wanted, plan.deploy(wanted))], options)["mcu"]
 
 
+@pytest.mark.prove
 def test_a_pruned_net_ships_for_its_fewer_estimated_cycles(deployed: job_run.Result) -> None:
     assert deployed.exit_code == 0, deployed.message
     assert deployed.out is not None

@@ -92,6 +92,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 
 @slow
+@pytest.mark.prove
 def test_a_second_run_of_the_same_model_keeps_the_gates_and_leaves_the_baseline(kept: Checkout) -> None:
     nulls.make(kept.root, **GOOD)
     before = (kept.root / "baseline" / "report.json").stat().st_ino
@@ -125,6 +126,7 @@ def test_a_worse_model_breaks_its_gate_and_both_reports_are_still_there(
 
 
 @slow
+@pytest.mark.prove
 def test_a_gate_that_few_items_leave_undecided_is_a_warning_of_the_workflow_and_fails_where_strict(
     kept: Checkout,
 ) -> None:

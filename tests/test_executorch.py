@@ -126,6 +126,7 @@ class Recurrent(torch.nn.Module):
         return self.lstm(x)[0]
 
 
+@pytest.mark.prove
 def test_an_lstm_is_one_delegate_however_long(tmp_path: Path) -> None:
     """As PyTorch unrolls it, XNNPACK leaves the split of each step: 2 n delegates, and minutes to lower."""
     (tmp_path / "net").mkdir()

@@ -795,6 +795,7 @@ def test_an_imported_net_trains_with_batch_norms_that_are_inside_again_in_the_en
     np.testing.assert_allclose(answered(), during, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.prove
 def test_an_imported_net_learns_at_the_rate_of_a_net_with_batch_norms(digits: Case) -> None:
     case = imported(digits)
     case = dataclasses.replace(case, model=changed(case.dense, case.root / "model", 0.3))

@@ -71,7 +71,7 @@ def test_one_server_forks_all_workers_and_another_where_what_pytorch_reads_diffe
 ) -> None:
     first, second = probe(True), probe(True)
     assert first["parent"] == second["parent"]
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("OMP_STACKSIZE", "5M")
     assert probe(True)["parent"] != first["parent"]
 
 
@@ -103,7 +103,7 @@ def test_the_server_ends_with_the_process_that_started_it(tmp_path: Path) -> Non
 
 
 def test_a_server_that_nobody_asks_ends() -> None:
-    code = "import sys\nfrom edgecompress.pipeline import fork_server as f\nf.IDLE_S, f.IMPORTS, f.LATER = 0.1, (), ()\nf.main()"
+    code = "import sys\nfrom edgecompress.pipeline import fork_server as f\nf.IDLE_S, f.IMPORTS = 0.1, ()\nf.main()"
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         end = theirs.fileno()

@@ -104,6 +104,7 @@ def test_no_input_breaks_a_reader(target: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_atheris
+@pytest.mark.prove
 def test_a_fault_that_is_planted_is_found_and_kept(tmp_path: Path) -> None:
     for name in ("edgecompress", "fuzz", *guard.KINDS):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -41,6 +41,7 @@ compress = [{ use = "prune_channels", ratio = 0.5, align = 1 }]
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_a_keras_net_on_torch_has_layers_that_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("nets.py").write_text(NET)

@@ -390,6 +390,7 @@ def test_by_what_was_measured_the_layers_that_gain_most_for_their_harm_go_first(
     assert lost == "low rank leaves at least 0.471 of the latency, 0.100 may stay"
 
 
+@pytest.mark.prove
 def test_of_equal_layers_those_go_that_move_the_outputs_least(demo_net: Mapping[str, Artifact], tmp_path: Path) -> None:
     labels = called(low_rank.cells, demo_net, tmp_path / "cells", layers=("blocks.*",), speedup=1.5).facts["cells"]
     saved = {label: 0.6 * (1 - cell["ratio"]) for label, cell in labels.items()}  # 0.1 each if they went whole

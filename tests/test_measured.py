@@ -399,6 +399,7 @@ def test_a_kill_between_keeping_and_showing_loses_nothing(folder: Path, moment: 
     assert len(json.loads((folder / "report.json").read_text())["elsewhere"]) == len(kept(folder)) == 1
 
 
+@pytest.mark.prove
 def test_a_new_deploy_of_the_same_bytes_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     options = job_run.Options(store=tmp_path / "store", out=tmp_path / "out")

@@ -341,6 +341,7 @@ limits = { sqnr_db = 60.0 }
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_a_file_is_pruned_and_exported_to_a_format_that_it_has_no_exporter_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -171,6 +171,7 @@ def test_a_hostile_name_neither_breaks_nor_gets_into_java_xml_or_gradle(
     assert names == {"MainActivity.class", "MainActivity$Work.class"}
 
 
+@pytest.mark.prove
 def test_ten_megabytes_of_name_and_of_label_are_packed(tmp_path: Path) -> None:
     long = 'ab"\n' * 2_500_000
     shipped = package_inputs.shipped(tmp_path / "shipped", name=long, labels=[long, "b", "c", "d"])

@@ -71,6 +71,7 @@ def test_a_picture_is_classified_as_python_does(small: Opened, run: Jvm) -> None
         assert abs(float(score) - sure) < 1e-5
 
 
+@pytest.mark.prove
 def test_a_clip_becomes_the_golden_spectrogram_and_its_wrapper_takes_samples(tmp_path: Path) -> None:
     opened = packed(android_packages.audio(tmp_path / "shipped"), tmp_path)
     run = android_packages.jvm(opened, tmp_path / "jvm", "onnx")
@@ -130,6 +131,7 @@ NORMALISATION: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.prove
 def test_any_changed_golden_byte_weight_byte_label_or_card_fails(small: Opened, run: Jvm, tmp_path: Path) -> None:
     changed: dict[str, tuple[Path, str]] = {}
     files = sorted(p.relative_to(small.slug) for p in small.slug.rglob("*") if p.is_file())

@@ -295,6 +295,7 @@ def test_a_changed_package_fails_in_words(tmp_path: Path, what: str) -> None:
     assert failing(root, given.card).startswith(says)
 
 
+@pytest.mark.prove
 def test_a_source_that_holds_up_the_parser_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The grammar's scanner of comments never ends."""
     monkeypatch.setattr(_ios_checks, "PARSE_S", 5.0)

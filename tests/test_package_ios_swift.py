@@ -131,6 +131,7 @@ def built_and_tested(tmp_path_factory: pytest.TempPathFactory, system: Path) -> 
 
 
 @pytest.mark.parametrize("kind", prove.some(ios.FORMATS, 1))
+@pytest.mark.prove
 def test_a_package_builds_and_tests_itself_and_measures(built_and_tested: Callable[[str], Tested], kind: str) -> None:
     one = built_and_tested(kind)
     root, given, done = one.root, one.given, one.done

@@ -271,6 +271,7 @@ try {
 
 
 @INT8
+@pytest.mark.prove
 def test_the_self_test_fails_for_whatever_is_changed(browser: Any, served: Served, roots: dict[str, Path]) -> None:
     """Every golden byte's turn, weights, constants: in one page, on one copy of the runtime."""
     page = opened(browser, f"{served.address}/int8/")

@@ -287,6 +287,7 @@ def test_at_each_length_the_file_answers_as_the_library_does_to_the_text_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_a_file_that_is_wrong_for_short_texts_alone_is_refused(tmp_path: Path) -> None:
     folder = with_tokenizer(saved(tmp_path / "net", bert()))
     source = Source(str(folder), str(lines(tmp_path / "a.tsv", 48)), length=(3, 6, 12), metric="none")

@@ -126,6 +126,7 @@ def test_energy_per_inference_of_the_whole_way_is_the_integral_over_the_windows(
 
 @pytest.mark.slow
 @pytest.mark.alone
+@pytest.mark.prove
 def test_onnxruntime_is_as_fast_under_the_agent_as_in_a_bare_loop(tmp_path):
     program = Path(__file__).parent.parent / "benchmarks" / "agent_overhead.py"
     argv = [sys.executable, str(program), "--rounds", "8", "--seconds", "0.2"]

@@ -140,6 +140,7 @@ def test_relu6_is_quantized_behind_its_convolution_not_before_it(clamp: str, tmp
     assert sqnr_db(model, made, tmp_path) > 30
 
 
+@pytest.mark.prove
 def test_modules_that_are_skipped_stay_in_float(tmp_path: Path) -> None:
     model = program(convolutions(torch.nn.ReLU()), IMAGE, ("image",), tmp_path / "net")
     count = Counter(operators(quantized(model, tmp_path)))["quantized_decomposed.dequantize_per_channel"]

@@ -17,6 +17,7 @@ QUICK = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
 Told = pytest.CaptureFixture[str]
 
 
+@pytest.mark.prove
 def test_each_command_with_an_outcome_prints_it_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Told
 ) -> None:

@@ -107,6 +107,7 @@ def test_the_package_says_the_version_of_the_project() -> None:
     assert edgecompress.__version__ == PROJECT["version"]
 
 
+@pytest.mark.prove
 def test_the_generated_docs_are_fresh() -> None:
     done = subprocess.run([sys.executable, "scripts/docs.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -151,6 +152,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_a_wheel_made_again_has_no_file_that_was_deleted_meanwhile(tmp_path: Path) -> None:
     files, source = _copied(tmp_path / "source"), tmp_path / "source"
     deleted = [f for f in files if f.as_posix() in ("edgecompress/py.typed", "targets/x86.toml")]
@@ -165,6 +167,7 @@ def test_a_wheel_made_again_has_no_file_that_was_deleted_meanwhile(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_the_source_distribution_makes_the_same_wheel(tmp_path: Path) -> None:
     files = _copied(tmp_path / "source")
     code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import nulls
+import prove
 import psutil
 import pytest
 
@@ -22,7 +23,7 @@ KEEP = "import shutil\nshutil.copytree(request.model.path, request.out, dirs_exi
 DONE = KEEP + 'return Artifact(request.out, "null", request.model.inputs, request.model.outputs).write()'
 
 
-@pytest.fixture(autouse=True, params=["started alone", "forked"])
+@pytest.fixture(autouse=True, params=prove.some(["forked", "started alone"], 1))
 def worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker is started in either way."""
     monkeypatch.setattr(fork_server, "serves", lambda stage: request.param == "forked")

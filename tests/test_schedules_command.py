@@ -155,11 +155,13 @@ def test_an_option_that_the_technique_refuses_is_named(option: str, value: float
         command.converted(command.Outline("s.yaml", facts), "x86", Path.cwd(), {option: value})
 
 
+@pytest.mark.prove
 def test_a_refused_option_leaves_nothing_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schedule", "run", "s.yaml", "own_nets:build", "--out", "out", "--distill", "2"]) == 2
     assert "--distill 2" in capsys.readouterr().err and not (folder / "out").exists()
 
 
+@pytest.mark.prove
 def test_a_run_that_fails_leaves_the_target_and_the_net_of_the_one_before(folder: Path) -> None:
     (folder / "out" / "net").mkdir(parents=True)
     (folder / "out" / "target.toml").write_text("mine", encoding="utf-8")

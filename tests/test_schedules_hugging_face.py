@@ -165,6 +165,7 @@ if sys.argv[4] == "0":
 """
 
 
+@pytest.mark.prove
 def test_two_processes_give_what_one_gives(schedule: Path, tmp_path: Path) -> None:
     expected, edits = plain(schedule)
     words = [sys.executable, "-c", CHILD, str(Path(__file__).parent), str(schedule), str(tmp_path / "meet")]

@@ -280,6 +280,7 @@ def trials(folder: Path) -> list[tuple[str, dict[str, float]]]:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_a_search_that_was_killed_goes_on_with_the_same_trials(
     tmp_path: Path, null_net: Callable[..., list[str]]
 ) -> None:

@@ -91,6 +91,7 @@ def test_its_onnxruntime_answers_as_ours(device, tmp_path):
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.prove
 def test_a_profile_of_it_tells_of_it_and_not_of_this_machine(device, tmp_path):
     environment = sshd.profiled(device, tmp_path)["environment"]
     assert (environment["machine"], environment["cpu"]) == ("aarch64", "Cortex-A76")

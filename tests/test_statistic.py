@@ -258,6 +258,7 @@ def coverage() -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_every_interval_covers_and_what_drifts_is_flagged(coverage: ModuleType):
     """The reduced benchmarks/coverage.py: its functions, a fixed seed, fewer and shorter trials."""
     found = list(coverage.rows(trials=120 if prove.WHOLE else 40, runs=250, seed=0))

@@ -99,6 +99,7 @@ def test_a_target_that_breaks_costs_only_itself(asked: dict[str, str], capsys: p
     assert Path("dist/far/artifact").is_dir() and not Path("dist/strict/artifact").exists()
 
 
+@pytest.mark.prove
 def test_out_holds_a_folder_per_target(asked: dict[str, str]) -> None:
     assert main.main(words(asked, "here.toml,far.toml", *FAST, "--out", "shipped")) == 0
     assert sorted(p.name for p in Path("shipped").iterdir()) == ["far", "here"]

@@ -114,6 +114,7 @@ name = "theirs"
 
 
 @of("edgecompress-technique-round")
+@pytest.mark.prove
 def test_a_technique_conforms_and_is_listed_planned_and_reported(home: Home) -> None:
     assert home.cli("conformance", "round").splitlines()[1].split()[-1] == "yes"
     assert "round" in home.cli("techniques")
@@ -199,6 +200,7 @@ def test_what_init_writes_installs_and_conforms_as_it_is(kind: str, tmp_path: Pa
 
 
 @of("edgecompress-target-tiny")
+@pytest.mark.prove
 def test_a_target_conforms_and_is_listed_planned_and_reported(home: Home) -> None:
     home.conforms(f"check_target(Path({str(home.site / 'edgecompress_target_tiny/targets/tiny.toml')!r}))")
     assert "tiny" in home.cli("targets")

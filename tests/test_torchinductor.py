@@ -42,6 +42,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact]:
 
 
 @pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.prove
 def test_a_package_computes_what_the_program_computes(pair: tuple[Artifact, Artifact], batch: int) -> None:
     model, package = pair
     assert package.inputs[0].shape == (Dim("batch", 1, 8), 3, 8, 8)

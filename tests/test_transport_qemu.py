@@ -270,6 +270,7 @@ def variants(report: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.qemu
 @pytest.mark.slow
+@pytest.mark.prove
 def test_a_deploy_ships_the_variant_with_the_fewest_instructions(shipped: Path) -> None:
     found = variants(shipped / "a76" / "report.json")
     counts = {name: v["count"]["instructions"] for name, v in found.items()}

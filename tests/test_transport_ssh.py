@@ -186,6 +186,7 @@ def test_a_link_that_is_cut_neither_ends_a_program_nor_makes_up_its_code(server,
     assert (tmp_path / "log").read_text() == "begun\nended\n"
 
 
+@pytest.mark.prove
 def test_a_black_hole_ends_at_the_deadline(server, board, tmp_path, monkeypatch):
     monkeypatch.setattr(ssh, "ANSWER_S", 3.0)
     begin = time.monotonic()
@@ -245,6 +246,7 @@ def test_kill_9_of_our_side_leaves_nothing_over_there_nor_here(server, tmp_path)
     assert soon(lambda: not Path(session).exists() and not Path(control).exists())
 
 
+@pytest.mark.prove
 def test_the_far_side_ends_a_program_at_its_deadline_when_nobody_of_ours_is_left(server, tmp_path):
     process, program, (undertaker, _, control) = started(server, tmp_path, 6.0)
     for pid in (int(undertaker), process.pid):
@@ -387,6 +389,7 @@ def test_what_a_hostile_board_sends_stays_in_its_folder(tmp_path, entry):
 # --------------------------------------------------------------------------- end to end
 
 
+@pytest.mark.prove
 def test_a_deployed_net_is_profiled_on_the_board(server, tmp_path):
     sessions = server.folder / "there" / "sessions"
     before = set(sessions.iterdir()) if sessions.exists() else set()

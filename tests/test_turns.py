@@ -117,6 +117,7 @@ def test_a_simulated_device_without_a_counter_is_refused(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.qemu
+@pytest.mark.prove
 def test_an_emulated_device_counts_instead(tmp_path):
     device = dataclasses.asdict(catalog.device("qemu-cortex-a76").value)
     found = interleaved.facts(request(tmp_path, nets(tmp_path, one=0.0, two=0.0), device))

@@ -247,6 +247,7 @@ def test_executorch_has_four_bits_in_its_delegate(tmp_path: Path) -> None:
     assert executorch.open(lowered, 1) is not None
 
 
+@pytest.mark.prove
 def test_executorch_mixes_four_and_eight_bits_and_float(tmp_path: Path) -> None:
     model = encoder(tmp_path / "net")
     mixed = applied(torchao_int4, model, tmp_path, int8=("second",), skip=("first",))

@@ -31,6 +31,7 @@ from edgecompress.core.model import Stage
 LIBRARY = "torch"  # whose import is saved
 IMPORTS = (LIBRARY, "torch.export", "edgecompress.pipeline.worker")  # before the first worker
 LATER = ("torch._dynamo",)  # while nobody asks: exporters and quantizers begin with it
+FIRST = 3  # workers that are forked before that: the data, the source and its answers need no more
 WITH_IT = frozenset({LIBRARY, "litert-torch"})  # who needs one of these imports it
 IDLE_S = 60.0  # without a worker or a question, then the server ends
 ANSWER_S = 60.0  # the longest import
@@ -40,9 +41,9 @@ READ = ("LD_", "PYTHON", "TORCH", "PYTORCH", "CUDA", "NVIDIA", "OMP_", "GOMP_", 
 
 def serves(stage: Stage) -> bool:
     """Whether a stage is known to import PyTorch: no stranger's file is read there, and nothing is measured."""
-    needs = map(environments.package, registry.step(stage.call).requires)
-    imports = stage.user_code or not WITH_IT.isdisjoint(needs)
-    return imports and not stage.reads and stage.max_age_s is None and _possible()
+    if stage.reads or stage.max_age_s is not None or not _possible():
+        return False
+    return stage.user_code or not WITH_IT.isdisjoint(map(environments.package, registry.step(stage.call).requires))
 
 
 @functools.cache
@@ -168,10 +169,10 @@ def main() -> int:
     from edgecompress.pipeline import worker
 
     gc.set_threshold(worker.YOUNG)
-    end, living, later = socket.socket(fileno=int(sys.argv[1])), 0, [*LATER]
+    end, living, forked, later = socket.socket(fileno=int(sys.argv[1])), 0, 0, [*LATER]
     _import(IMPORTS)
     while True:
-        while later and not select.select([end], [], [], 0)[0]:
+        while later and forked >= FIRST and not select.select([end], [], [], 0)[0]:
             _import([later.pop(0)])
         if not living and not select.select([end], [], [], IDLE_S)[0]:
             return 0
@@ -183,7 +184,7 @@ def main() -> int:
             _, status = os.waitpid(message["ended"], 0)
             answer, living = os.waitstatus_to_exitcode(status), living - 1
         elif answer := os.fork():
-            living += 1
+            living, forked = living + 1, forked + 1
         else:
             end.close()
             _become(message, descriptors)

@@ -30,6 +30,7 @@ from edgecompress.pipeline.searches.standings import Standings
 
 TRIAL, BASELINE = "trial", "baseline"  # what the two are called where they are measured: for all trials the same
 BROKEN = 1e6  # how far beyond every limit is what cannot be built, or answers what is no number
+SHARE = 0.25  # of a search's minutes: a stage that takes longer, and does not train, ends its trial
 LOSS_DIGITS, NOISE_DIGITS = 4, 6  # of what is lost: less is none
 MEASURED = ("latency", "memory", "energy", "instructions")
 
@@ -150,11 +151,18 @@ class _Trial:
         self, steps: Sequence[Stage | Substitute]
     ) -> Generator[Sequence[Stage | Substitute], None, Outcome | None]:
         """The outcome of the last step. Raises _Broke where one of them is not well."""
-        own: list[Stage | Substitute] = [dataclasses.replace(step, variants=(self.name,)) for step in steps]
+        own = [self._bounded(dataclasses.replace(step, variants=(self.name,))) for step in steps]
         yield own
         if bad := next((o for step in own if (o := self.outcomes[step.name]).status != "ok"), None):
             raise _Broke(self.compress, bad.reason)
         return self.outcomes[own[-1].name] if own else None
+
+    def _bounded(self, step: Stage | Substitute) -> Stage | Substitute:
+        """A stage that does not train is stopped where it takes too much of the search's time."""
+        if not isinstance(step, Stage) or registry.step(step.call).trains:
+            return step
+        most_s = SHARE * 60 * self._job.target.value.search.minutes
+        return dataclasses.replace(step, timeout_s=min(step.timeout_s, most_s))
 
     def _kept(self) -> Generator[Sequence[Stage | Substitute], None, dict[str, Json]]:
         """The options of what quantizes that keep its worst layers, by a diagnosis of the same recipe without."""
