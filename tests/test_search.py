@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
@@ -231,6 +232,23 @@ def test_a_found_target_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert found.limits == base.limits and found.platforms == base.platforms
     assert found.variant[0] == search.variant(row)
     assert found.variant[1:] == tuple(v for v in base.variant if v.reference)
+
+
+def test_a_trial_like_a_reference_takes_its_place() -> None:
+    row = {"runtime": "openvino", "precision": "fp32", "number": 3, "compress": []}
+    made = search.found_target(catalog.target("x86").value, [row], "found", raced=True)
+    references = [v.name for v in made.variant if v.reference]
+    assert references[0] == "openvino-fp32-3" and "openvino-fp32" not in references and "fp32" in references
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [("speed", "'speed' is none of latency"), ("size", "size = 0 must be above 0"), ("energy", "must be above 0")],
+)
+def test_a_limit_has_a_known_name_and_a_value_that_can_be_kept(limit: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        SearchSpace(limits={limit: math.nan if limit == "energy" else 0.0})  # type: ignore[dict-item]
+    assert SearchSpace(limits={"accuracy": 0.0}).limits == {"accuracy": 0.0}
 
 
 def test_a_knob_is_a_range_or_choices() -> None:

@@ -211,12 +211,12 @@ def trial(screen: Console, args: argparse.Namespace, row: Mapping[str, Any]) -> 
     if args.quiet:
         return
     values, first = row["values"], next((n for n in ("latency", "instructions", "size") if n in row["values"]), "")
-    share = f"{values[first]:.2f}x" if first else ""
+    share = f"{values[first]:.0%}" if first else ""
     state = "ok" if row["inside"] else "lost" if row["change"] else "not built"
     known = ", stored" if row.get("stored") else ""
     line(screen, f"{row['number']:>4}  {cut(row['words'], 44):<44} {row['change']:>10} {share:>6}  {state}{known}")
-    if args.verbose and row["reason"]:
-        line(screen, f"      {row['reason']}", "dim")
+    if row["reason"]:
+        line(screen, f"      {row['reason'] if args.verbose else cut(row['reason'], width() - 6)}", "dim")
 
 
 def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> int:
@@ -232,9 +232,11 @@ def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> 
     built = sum(row["inside"] for row in found.rows)
     tried = f"{plural(len(found.rows), 'trial')}, {built} inside the limits; ended: {found.why}"
     line(screen, f"search {found.id}: {tried}")
+    line(screen, f"all but change and loss: share of what {found.baseline} takes, less is better", "dim")
     rows = [("", "recipe", "change", *("loss" if name == "accuracy" else name for name in found.objectives))]
     for row in found.front:
-        values = (f"{row['values'][name]:.3g}" for name in found.objectives)
+        told = ((name, row["values"][name]) for name in found.objectives)
+        values = (f"{value:.3g}" if name == "accuracy" else f"{value:.1%}" for name, value in told)
         rows.append((str(row["number"]), row["words"], row["change"], *values))
     if found.front:
         lines(screen, fitted([(*row[:1], *row[2:], row[1]) for row in rows], width()))

@@ -109,6 +109,7 @@ def advise(args: argparse.Namespace) -> int:
     from edgecompress.cli.progress import Progress
     from edgecompress.commands import advise
 
+    _one_target(args)
     screen = console.open(args)
     with Progress(screen, args) as progress:
         named = {"objective": args.objective, "options": options_of(args, progress)}
@@ -155,11 +156,17 @@ def search(args: argparse.Namespace) -> int:
     request: Any = request_of(args)
     request["settings"] |= told | {f"search.limits.{name}": value for name, value in limits.items()}
     search.require()
+    _one_target(args)
     screen = console.open(args)
     with Progress(screen, args) as progress:
         made = job(args.model, **request)
         found = search.run(made, request, options_of(args, progress), lambda row: console.trial(screen, args, row))
     return console.searched(screen, args, found)
+
+
+def _one_target(args: argparse.Namespace) -> None:
+    if "," in args.target:
+        raise InputError(f"--target {args.target}: {args.words[0]} takes one target; run it once for each")
 
 
 def guard(args: argparse.Namespace) -> int:

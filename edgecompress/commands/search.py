@@ -317,10 +317,17 @@ def variant(row: Row) -> Variant:
 
 
 def found_target(target: Target, rows: Sequence[Row], description: str, raced: bool = False) -> Target:
-    """The target with trials as its variants; `raced`: its references are raced with them."""
-    references = [v for v in target.variant if v.reference] if raced else []
-    variants = (*map(variant, rows), *references)
+    """The target with trials as its variants; `raced`: its references are raced with them, a trial like one for it."""
+    references = {_recipe(target, v): v for v in target.variant if v.reference and raced}
+    found = [dataclasses.replace(v, reference=_recipe(target, v) in references) for v in map(variant, rows)]
+    rest = [v for recipe, v in references.items() if recipe not in {_recipe(target, each) for each in found}]
+    variants = (*found, *rest)
     return dataclasses.replace(target, variant=variants, description=description, search=SearchSpace())
+
+
+def _recipe(target: Target, variant: Variant) -> str:
+    """What makes two variants the same file."""
+    return repr((variant.runtime or target.runtime, variant.compress, dict(variant.export)))
 
 
 def target_toml(target: Target) -> str:
@@ -366,7 +373,8 @@ def found_job(reference: str, store: Name | None, given: Mapping[str, Any]) -> J
             raise NotFound(
                 f"--from-search {reference}: no trial {number} that keeps the limits{did_you_mean(number, rows)}"
             )
-        made = found_target(catalog.target(str(file)).value, [rows[number]], f"trial {number} of search {name}")
+        raced = told["objectives"][0] in front.RACED
+        made = found_target(catalog.target(str(file)).value, [rows[number]], f"trial {number} of search {name}", raced)
         file = root / name / f"trial-{number}.toml"
         with atomic_file.told(file, "--store"):
             atomic_file.write(file, target_toml(made).encode())

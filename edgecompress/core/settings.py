@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 SPLITS = ("calibrate", "select", "test")
 TRAIN = "train"  # one more, read only where something trains
@@ -289,6 +289,11 @@ class SearchSpace:
     def __post_init__(self) -> None:
         if not self.objectives or len({*self.objectives}) < len(self.objectives):
             raise ValueError("objectives must be at least one, each once")
+        for name, most in self.limits.items():
+            if name not in get_args(Objective):
+                raise ValueError(f"limits: '{name}' is none of {', '.join(get_args(Objective))}")
+            if not (name == "accuracy" and most == 0) and not 0 < most < math.inf:
+                raise ValueError(f"limits: {name} = {most:g} must be above 0")
         if min(self.trials, self.patience) < 1 or not 0 < self.minutes < math.inf:
             raise ValueError("minutes must be above 0; trials and patience at least 1")
 

@@ -39,10 +39,13 @@ DEPLOYED = (
     REQUIRE_MEASURED,
 )
 FROM_SEARCH = argument(
-    "--from-search", default="", metavar="ID[/TRIAL]", help="ship what a search found: its best trials, or one of them"
+    "--from-search",
+    default="",
+    metavar="ID[/TRIAL]",
+    help="ship what a search found, its best trials or one of them, of its model or of MODEL",
 )
 SEARCHED = (
-    argument("--minutes", type=float, metavar="N", help="no trial begins after that (default: 15)"),
+    argument("--minutes", type=float, metavar="N", help="then the trial that runs is stopped (default: 15)"),
     argument("--trials", type=int, metavar="N", help="trials at most (default: 200)"),
     argument("--patience", type=int, metavar="N", help="end after N trials without a gain (default: 40)"),
     argument(

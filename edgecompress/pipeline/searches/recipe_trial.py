@@ -196,9 +196,10 @@ class _Trial:
             items = int(self.outcomes["data"].facts["splits"]["test"])
             budget = Budget(verification.limits(job, variant), items, job.target.value.guard.sure)
             value, excess = loss(outcome.facts), budget.excess(outcome.facts)
+            excess = excess if value > 0 else min(excess, 0.0)  # with few items no chance is small enough
         most = job.target.value.search.limits.get("accuracy", math.inf)
         excess = min(max(excess, value - most), BROKEN)
-        why = outcome.reason or ("loses more than the limits allow" if excess > 0 else "")
+        why = outcome.reason or ("loses more than the limits allow, or is likely to on `test`" if excess > 0 else "")
         values = {"accuracy": value} if math.isfinite(value) else {}
         return TrialResult(self.compress, values, {"accuracy": excess}, change(outcome.facts), why)
 
