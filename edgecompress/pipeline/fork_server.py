@@ -34,7 +34,7 @@ LATER = ("torch._dynamo",)  # while nobody asks: exporters and quantizers begin 
 FIRST = 3  # workers that are forked before that: the data, the source and its answers need no more
 WITH_IT = frozenset({LIBRARY, "litert-torch"})  # who needs one of these imports it
 IDLE_S = 60.0  # without a worker or a question, then the server ends
-ANSWER_S = 60.0  # the longest import
+ANSWER_S = 600.0  # the longest import, from a slow disk
 LONGEST = 1 << 18  # bytes of a message: an environment
 READ = ("LD_", "PYTHON", "TORCH", "PYTORCH", "CUDA", "NVIDIA", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_")
 
