@@ -404,6 +404,7 @@ def test_nncf_s_estimators_differ_and_keep_the_answers(net: Artifact, tmp_path: 
 # --------------------------------------------------------------------------- PT2E
 
 
+@pytest.mark.prove
 def test_pt2e_keeps_a_module_or_what_is_computed_between_modules(program: Artifact, tmp_path: Path) -> None:
     pytest.importorskip("executorch")
     rows = [

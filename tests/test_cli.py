@@ -499,6 +499,7 @@ def test_replayed_energy_is_none_that_was_measured(asked: list[str], folder: Pat
     assert "Nothing ships" in capsys.readouterr().out and not (folder / "out" / "artifact").exists()
 
 
+@pytest.mark.prove
 def test_energy_that_a_sensor_measured_ships(asked: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGECOMPRESS_ROOT", str(folder))
     counter = bench_inputs.RaplTree(folder).zone("intel-rapl:0", "package-0") / "energy_uj"

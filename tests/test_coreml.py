@@ -288,6 +288,7 @@ def weights(artifact: Artifact) -> list[Any]:
 # --------------------------------------------------------------------------- conversion
 
 
+@pytest.mark.prove
 def test_tensorflow_is_neither_loaded_nor_lost() -> None:
     code = (
         "import sys\nfrom edgecompress.engines.coreml import convert\nconvert.coremltools()\n"

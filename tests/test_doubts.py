@@ -130,6 +130,7 @@ def test_the_source_is_told_before_any_variant_and_once(
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_a_report_and_a_result_of_python_tell_the_doubts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     conv_net(tmp_path / "net.onnx")

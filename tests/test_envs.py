@@ -106,6 +106,7 @@ def test_an_environment_has_its_pins_and_this_package_and_nothing_else_of_ours(r
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_an_environment_that_broke_off_is_made_anew(root: Path, wheels: Path) -> None:
     place = environments.environment(plugin())
     assert place is not None
@@ -117,6 +118,7 @@ def test_an_environment_that_broke_off_is_made_anew(root: Path, wheels: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_what_pip_cannot_find_is_one_line_and_leaves_nothing_that_looks_whole(root: Path, wheels: Path) -> None:
     absent = plugin(("no-such-package==9.9",))
     with pytest.raises(StageFailed, match="No matching distribution found for no-such-package") as error:

@@ -98,6 +98,7 @@ def test_three_runs_count_the_same_to_the_last_instruction_while_the_clock_stand
 
 
 @pytest.mark.valgrind
+@pytest.mark.prove
 def test_callgrind_counts_every_instruction_and_three_runs_nearly_the_same(tmp_path: Path) -> None:
     programs = ["c3", "90" * 10_000 + "c3"]  # ret; nop
     runs = [counted("valgrind-x86", "callgrind", programs, tmp_path / "log")[0] for _ in range(3)]

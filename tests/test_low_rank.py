@@ -267,6 +267,7 @@ def demo_net(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     "options",
     [{"ratio": 0.4}, {"method": "cp", "ratio": 0.3, "layers": ("blocks.0.*",)}, {"method": "tt", "energy": 0.8}],
 )
+@pytest.mark.prove
 def test_the_demo_net_costs_what_is_told_and_exports(
     demo_net: Mapping[str, Artifact], tmp_path: Path, options: Mapping[str, Any]
 ) -> None:

@@ -465,6 +465,7 @@ def test_an_example_runs_as_in_torch(ct: Any, name: str, half: bool, tmp_path: P
 
 
 @pytest.mark.shared
+@pytest.mark.prove
 def test_mobilenetv2_loses_in_fp16_what_its_weights_lose(ct: Any, tmp_path: Path) -> None:
     """The first depthwise convolution has weights of 56 that cancel: rounding them alone costs as much as all of it."""
     import torch

@@ -105,6 +105,7 @@ def test_where_the_kernel_tells_nothing_python_does(
 
 
 @pytest.mark.slow
+@pytest.mark.prove
 def test_many_processes_that_open_at_once_are_all_answered(run: PlanRun, technique: Stages) -> None:
     body = (
         "import multiprocessing, os\n"
@@ -115,6 +116,7 @@ def test_many_processes_that_open_at_once_are_all_answered(run: PlanRun, techniq
     assert run.stage(of_the_user(technique(body + END))).artifact
 
 
+@pytest.mark.prove
 def test_one_that_ends_while_it_opens_is_no_end_of_the_others(run: PlanRun, technique: Stages) -> None:
     body = (
         "import os, signal, time\n"

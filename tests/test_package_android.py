@@ -151,7 +151,7 @@ def scripts(opened: Opened) -> dict[str, str]:
     return {p.name: re.sub("|".join(map(re.escape, own)), "NAME", p.read_text()) for p in files}
 
 
-@pytest.mark.parametrize("text", prove.some(HOSTILE, 2))
+@pytest.mark.parametrize("text", prove.some(HOSTILE, 1))
 def test_a_hostile_name_neither_breaks_nor_gets_into_java_xml_or_gradle(
     text: str, small: Opened, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def test_the_self_test_passes_in_other_runtimes(runtime: str, tmp_path: Path) ->
     assert not android_packages.steps(run("selftest", [broken])[0])["files"]
 
 
+@pytest.mark.prove
 def test_a_session_has_the_settings_that_the_model_was_verified_with(small: Opened, run: Jvm, tmp_path: Path) -> None:
     known = "{asked.arena=true, asked.level=ALL_OPT, asked.mode=SEQUENTIAL, asked.session.intra_op.allow_spinning=0}"
     assert run("settings", [small.assets]) == [known]

@@ -128,6 +128,7 @@ def test_a_dynamic_batch_stays_dynamic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("clamp", ["relu6", "hardtanh"])
+@pytest.mark.prove
 def test_relu6_is_quantized_behind_its_convolution_not_before_it(clamp: str, tmp_path: Path) -> None:
     """Before it, the range of what it cuts off takes most of the 256 levels."""
     model = program(

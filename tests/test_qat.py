@@ -196,6 +196,7 @@ def test_what_was_trained_runs_in_int8_in_onnx_runtime(residual: Case) -> None:
     assert not {"Conv", "Gemm", "MatMul"}.intersection(types)
 
 
+@pytest.mark.prove
 def test_an_imported_file_is_trained_for_int8(residual: Case) -> None:
     case = imported(residual)
     made = quantized(case, qat.apply(request(case)), 8)

@@ -181,6 +181,7 @@ def test_the_source_distribution_makes_the_same_wheel(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["wheel", "editable", "checkout"])
+@pytest.mark.prove
 def test_every_install_finds_the_shipped_files(way: str, tmp_path: Path) -> None:
     _copied(tmp_path / "source")
     if way == "wheel":

@@ -75,6 +75,7 @@ def test_every_name_that_the_net_lacks_is_told_with_exit_code_2(
     assert ["one.weight" in line or "two.weight" in line for line in wrong] == [True, True]
 
 
+@pytest.mark.prove
 def test_warnings_fail_if_they_are_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (folder / "s.yaml").open("a", encoding="utf-8") as file:
         file.write("regularizers: {idle: {class: L1Regularizer, reg_regims: {x: 0.1}}}\n")
@@ -119,6 +120,7 @@ def test_the_header_tells_what_distillers_command_line_told() -> None:
     assert outline.flags("s.yaml") == {"epochs": 2, "lr": 0.01, "batch_size": 64}
 
 
+@pytest.mark.prove
 def test_a_target_for_it_can_be_planned(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = said(capsys, "convert", "s.yaml", "--momentum", "0.5")
     assert code == 0

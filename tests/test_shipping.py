@@ -357,6 +357,7 @@ compress = [{ use = "int8" }]
 """
 
 
+@pytest.mark.prove
 def test_strict_limits_refuse_what_few_items_leave_undecided_and_take_equal_answers(tmp_path: Path) -> None:
     conv_net(tmp_path / "net.onnx", weight=10)
     images(tmp_path / "data.npz")

@@ -77,6 +77,7 @@ def dead(page: Page, pages: dict[Path, Page]) -> Iterator[str]:
             yield link
 
 
+@pytest.mark.prove
 def test_every_page_of_the_repository_is_a_page_of_the_site(pages: dict[Path, Page], site: Path) -> None:
     sources = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "examples/plugins/README.md"]
     sources += [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
@@ -132,7 +133,7 @@ def shown(browser: Any, address: str, mode: str) -> tuple[int, list[Any], list[s
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("mode", prove.some(list(MODES), 2))
+@pytest.mark.parametrize("mode", prove.some(list(MODES), 1))
 def test_no_page_scrolls_sideways_and_the_console_is_clean(
     browser: Any, site: Path, pages: dict[Path, Page], mode: str
 ) -> None:

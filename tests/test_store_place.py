@@ -145,6 +145,7 @@ def container(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("container")
+@pytest.mark.prove
 def test_in_a_container_without_a_home_the_store_that_one_made_is_used_again(here: Path) -> None:
     for _ in range(3):
         Store(store_place.root(None))

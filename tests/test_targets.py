@@ -91,6 +91,7 @@ def test_several_targets_share_their_stages_and_ship_apart(
     assert "ran " not in said[0].rpartition("2 targets in")[2]
 
 
+@pytest.mark.prove
 def test_a_target_that_breaks_costs_only_itself(asked: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     Path("strict.toml").write_text(nulls.TARGET + "[variant.limits]\nsize_bytes = 1\n")
     assert main.main(words(asked, "strict.toml,far.toml")) == 1

@@ -328,6 +328,7 @@ def test_the_example_is_a_source_that_is_right_and_stays_so_in_int8(tmp_path: Pa
     assert abs(before - right(int8, samples)) <= 2
 
 
+@pytest.mark.prove
 def test_layers_of_a_diagnosis_stay_in_float_of_tensorflow_s_converter(tmp_path: Path) -> None:
     net, samples = digits(tmp_path)
     made = [tf_compressed(net, samples, tmp_path / "int8")]

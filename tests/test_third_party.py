@@ -187,6 +187,7 @@ def test_a_sensor_conforms_and_is_listed_and_reported(home: Home) -> None:
 
 
 @pytest.mark.parametrize("kind", prove.some(["engine", "technique", "sensor"], 1))
+@pytest.mark.prove
 def test_what_init_writes_installs_and_conforms_as_it_is(kind: str, tmp_path: Path) -> None:
     bare = Home(tmp_path, tmp_path / "none")
     folder, _, step = bare.cli("init", "mine", "--kind", kind).partition("\n")

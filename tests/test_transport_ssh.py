@@ -331,6 +331,7 @@ def test_options_that_are_wrong_are_the_users_and_reach_nothing(options, says):
 # --------------------------------------------------------------------------- boards that are small, loud or hostile
 
 
+@pytest.mark.prove
 def test_a_board_with_busybox_and_a_loud_login_is_enough(tmp_path):
     busybox = shutil.which("busybox")
     if not busybox:

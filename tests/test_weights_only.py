@@ -238,6 +238,7 @@ def pte_off(model: Artifact, other: Artifact, folder: Path) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
+@pytest.mark.prove
 def test_executorch_has_four_bits_in_its_delegate(tmp_path: Path) -> None:
     model = encoder(tmp_path / "net")
     small = applied(torchao_int4, model, tmp_path)
