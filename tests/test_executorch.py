@@ -247,6 +247,7 @@ def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact
     ("technique", "least_db", "most_apart"),
     [("", 100, 0), *(pytest.param(name, 28, 2, marks=pytest.mark.prove) for name in ("pt2e_int8", "pt2e_dynamic"))],
 )
+@pytest.mark.prove
 def test_resnet20_keeps_its_answers(
     resnet: tuple[Artifact, Artifact, np.ndarray], technique: str, least_db: float, most_apart: int, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ import edgecompress
 from edgecompress.commands import diagnose
 from edgecompress.core.model import Artifact
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "depthwise" / "source.toml"
 SHIPPED = "artifact"
@@ -91,7 +91,6 @@ def test_the_diagnosis_names_the_layer_and_what_to_do(mended: edgecompress.Resul
     assert (found.facts["first"], found.facts["advice"]) == (LAYER, "equalize")
 
 
-@pytest.mark.prove
 def test_a_climb_that_was_killed_goes_on_to_the_same_artifact(mended: edgecompress.Result, tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stdout

@@ -373,6 +373,7 @@ compress = [{steps}]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", prove.some(list(SHIPPED), 1))
+@pytest.mark.prove
 def test_the_demo_ships_packs_and_verifies_as_core_ml(tmp_path: Path, shared_store: Path, name: str) -> None:
     pytest.importorskip("coremltools")
     from edgecompress.commands import deploy, job_run, package

@@ -128,6 +128,7 @@ def test_a_technique_conforms_and_is_listed_planned_and_reported(home: Home) -> 
 
 
 @of("edgecompress-runtime-echo")
+@pytest.mark.prove
 def test_a_runtime_conforms_and_is_listed_planned_and_reported(home: Home) -> None:
     home.conforms("check_runtime('echo', Path('conformance'))")
     assert "echo" in home.cli("runtimes")

@@ -19,7 +19,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.testing import conformance, zoo
 from edgecompress.testing.conformance import ZooOutcome
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.prove, pytest.mark.timeout(900)]
 
 Zoo = Callable[[str], Mapping[str, ZooOutcome]]
 TECHNIQUES = tuple(conformance.ZOO_STRENGTH)
