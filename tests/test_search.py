@@ -120,6 +120,27 @@ def test_techniques_narrow_the_space_and_training_is_asked_for(space: RecipeSpac
     assert recipe_space.of(x86(techniques=["prune_channels"], runtimes=["onnx"])).ways == {"onnx": {"fp32": ""}}
 
 
+def test_with_training_a_search_goes_on_with_what_is_narrow_and_trained() -> None:
+    wanted = {"runtimes": ["openvino"], "techniques": ["int8", "prune_channels", "finetune"], "train": True}
+    within = recipe_space.of(x86(**wanted))
+    (recipe,) = map(within.draw, map(Fixed, within.trained()))
+    assert recipe.words() == "openvino int8, prune_channels macs 0.7, finetune epochs 4"
+
+
+@pytest.mark.parametrize(
+    ("knob", "middle"),
+    [
+        (Knob(low=1, high=20, log=True), 4),
+        (Knob(low=0.5, high=0.95, step=0.05), 0.7),
+        (Knob(low=2, high=9), 5),
+        (Knob(low=0.0, high=1.0), 0.5),
+        (Knob(choices=("tucker", "tt")), "tucker"),
+    ],
+)
+def test_the_middle_of_a_knob_is_one_of_its_values(knob: Knob, middle: object) -> None:
+    assert knob.middle == middle and type(knob.middle) is type(middle)
+
+
 @pytest.mark.parametrize(
     ("settings", "kind", "says"),
     [

@@ -177,7 +177,7 @@ class Loop:
         """Why it ended."""
         plain = self.space.plain()
         self.plain = {self.space.draw(recipe_space.Fixed(values)).words() for values in plain}
-        self.study.begin(plain)
+        self.study.begin([*plain, *self.space.trained()])
         for row in self.study.rows():
             self.told({**row, "stored": True})
         end = threading.Timer(min(60 * self.settings.minutes, threading.TIMEOUT_MAX), self.walk.stop)

@@ -263,6 +263,17 @@ class Knob:
             raise ValueError("log and step exclude each other")
 
     @property
+    def middle(self) -> int | float | str | bool:
+        """Half way between the ends, of a step if it has some; the first of choices."""
+        if self.low is None or self.high is None:
+            return self.choices[0]
+        half = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
+        whole = isinstance(self.low, int) and isinstance(self.high, int) and not isinstance(self.step, float)
+        step = self.step or (1 if whole else None)
+        half = self.low + step * int((half - self.low) / step) if step else half
+        return int(half) if whole else round(half, 6)
+
+    @property
     def ends(self) -> tuple[int | float | str | bool, ...]:
         """The values that show whether a technique takes all of them."""
         return self.choices if self.low is None or self.high is None else (self.low, self.high)

@@ -20,6 +20,7 @@ from edgecompress.pipeline import conversion, plan
 from edgecompress.pipeline.job import Job
 
 NONE, PLAIN, FP32 = "none", "plain", "fp32"
+TRAIN = "train"  # the name of what trains before static int8
 USUAL = "int8"  # what is tried first
 Table = Mapping[str, Json]
 Ways = Mapping[str, Mapping[str, str]]  # runtime -> precision -> the technique that provides it, "" of fp32
@@ -124,6 +125,19 @@ class RecipeSpace:
             for runtime, precision, technique in (way for turn in turns for way in turn if way)
         ]
 
+    def trained(self) -> list[dict[str, Json]]:
+        """Then, with training: each way of static int8 after what makes the net smaller and trains it, half-strong."""
+        return [
+            {**plain, "net": net.name, TRAIN: trainer.name, **self._middle(net.name), **self._middle(trainer.name)}
+            for plain in self.plain()
+            if TRAIN in plain
+            for net in self.nets
+            for trainer in self.trainers[:1]
+        ]
+
+    def _middle(self, technique: str) -> dict[str, Json]:
+        return {f"{technique}.{name}": knob.middle for name, knob in self.knobs.get(technique, {}).items()}
+
     def _off(self, runtime: str, technique: str) -> dict[str, Json]:
         quantizer = registry.technique(technique) if technique else None
         names = [name for name, choices in self._choices(quantizer).items() if len(choices) > 1]
@@ -144,7 +158,7 @@ class RecipeSpace:
         trainers = [t.name for t in self.trainers if static or t.rung is None]
         return {
             "net": [NONE, *(t.name for t in self.nets)],
-            "train" if static else "train in float": [NONE, *trainers],
+            TRAIN if static else f"{TRAIN} in float": [NONE, *trainers],
             "prepare": [NONE, *(t.name for t in self.prepares if static)],
         }
 
