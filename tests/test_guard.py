@@ -275,6 +275,17 @@ def test_gains_that_were_seen_do_not_pay_for_what_is_lost() -> None:
     assert budget(items_lost=1).excess(few) == budget(items_lost=1).excess(many) > 0
 
 
+def test_what_few_items_leave_open_is_not_decided_to_be_beyond_a_budget() -> None:
+    foretold = {"lost": 0.03, "gained": 0.0}
+    told = {"n": 64, "items_gained": 0, "expected": foretold}
+    one = verdict(items_lost=1, low=-0.08, high=0.02, **told)
+    many = verdict(items_lost=12, low=-0.3, high=-0.1, **told)
+    unknown = verdict(items_lost=1, low=None, high=None, **told)
+    for limit in (0.01, 5):  # of the 500 items that judge
+        assert budget(items_lost=limit).decided(one) == 0 < budget(items_lost=limit).decided(many)
+        assert budget(items_lost=limit).excess(one) > 0 and budget(items_lost=limit).decided(unknown) > 0
+
+
 def test_perplexity_and_a_metric_of_ones_own_have_budgets_too() -> None:
     assert budget(metric_ratio=1.01).excess(verdict(n=9, ratio=1.02)) == pytest.approx(0.01)
     assert budget(metric_drop=0.2).excess(verdict(n=9, before=0.8, after=0.7)) == pytest.approx(-0.1)

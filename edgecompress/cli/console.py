@@ -235,8 +235,8 @@ def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> 
     line(screen, f"all but change and loss: share of what {found.baseline} takes, less is better", "dim")
     rows = [("", "recipe", "change", *("loss" if name == "accuracy" else name for name in found.objectives))]
     for row in found.front:
-        told = ((name, row["values"][name]) for name in found.objectives)
-        values = (f"{value:.3g}" if name == "accuracy" else f"{value:.1%}" for name, value in told)
+        each = ((name, row["values"][name]) for name in found.objectives)
+        values = (f"{value:.3g}" if name == "accuracy" else f"{value:.1%}" for name, value in each)
         rows.append((str(row["number"]), row["words"], row["change"], *values))
     if found.front:
         lines(screen, fitted([(*row[:1], *row[2:], row[1]) for row in rows], width()))

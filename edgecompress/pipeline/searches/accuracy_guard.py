@@ -410,6 +410,15 @@ class Budget:
         beyond = [self._beyond(m, loss, most) for loss, most in limited if m]
         return max(beyond or [0.0, *_lacking(facts["outputs"], self.limits)])
 
+    def decided(self, facts: Table) -> float:
+        """The excess of what is surely too much on other items, too: the whole interval is beyond the limit."""
+        m: metrics.MetricComparison | None = facts.get("metric")
+        limited = metric_limits.limited(m, self.limits, self.items) if m else []
+        scaled = [(loss, most * loss.n / self.items if loss.counts else most) for loss, most in limited]
+        unsettled = [None not in loss.interval and loss.decided(most).word == "undecided" for loss, most in scaled]
+        beyond = [0.0 if yet else loss.value - most for (loss, most), yet in zip(scaled, unsettled, strict=True)]
+        return max(beyond or [0.0, *_lacking(facts["outputs"], self.limits)])
+
     def _beyond(self, metric: metrics.MetricComparison, loss: metric_limits.Loss, most: float) -> float:
         if loss.counts:
             return self.sure - self._chance(metric, int(most))

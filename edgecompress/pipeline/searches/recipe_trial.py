@@ -30,7 +30,6 @@ from edgecompress.pipeline.searches.standings import Standings
 
 TRIAL, BASELINE = "trial", "baseline"  # what the two are called where they are measured: for all trials the same
 BROKEN = 1e6  # how far beyond every limit is what cannot be built, or answers what is no number
-POSSIBLE = 0.1  # the least chance to keep a budget on the items that judge: in the end they do
 SHARE = 0.25  # of a search's minutes: a stage that takes longer, and does not train, ends its trial
 LOSS_DIGITS, NOISE_DIGITS = 4, 6  # of what is lost: less is none
 MEASURED = ("latency", "memory", "energy", "instructions")
@@ -195,12 +194,11 @@ class _Trial:
             raise _Broke(self.compress, outcome.reason)
         if outcome.status == "ok":
             items = int(self.outcomes["data"].facts["splits"]["test"])
-            budget = Budget(verification.limits(job, variant), items, POSSIBLE)
-            value, excess = loss(outcome.facts), budget.excess(outcome.facts)
-            excess = excess if value > 0 else min(excess, 0.0)  # of few items no chance is large
+            budget = Budget(verification.limits(job, variant), items, job.target.value.guard.sure)
+            value, excess = loss(outcome.facts), budget.decided(outcome.facts)
         most = job.target.value.search.limits.get("accuracy", math.inf)
         excess = min(max(excess, value - most), BROKEN)
-        why = outcome.reason or ("loses more than the limits allow, or is likely to on `test`" if excess > 0 else "")
+        why = outcome.reason or ("loses more than the limits allow" if excess > 0 else "")
         values = {"accuracy": value} if math.isfinite(value) else {}
         return TrialResult(self.compress, values, {"accuracy": excess}, change(outcome.facts), why)
 
