@@ -317,11 +317,10 @@ def variant(row: Row) -> Variant:
 
 
 def found_target(target: Target, rows: Sequence[Row], description: str, raced: bool = False) -> Target:
-    """The target with trials as its variants; `raced`: its references are raced with them, a trial like one for it."""
+    """The target with trials as its variants; `raced`: its references with them, and a trial like one is that one."""
     references = {_recipe(target, v): v for v in target.variant if v.reference and raced}
-    found = [dataclasses.replace(v, reference=_recipe(target, v) in references) for v in map(variant, rows)]
-    rest = [v for recipe, v in references.items() if recipe not in {_recipe(target, each) for each in found}]
-    variants = (*found, *rest)
+    found = [references.pop(_recipe(target, v), v) for v in map(variant, rows)]
+    variants = (*found, *references.values())
     return dataclasses.replace(target, variant=variants, description=description, search=SearchSpace())
 
 
