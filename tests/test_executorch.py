@@ -28,7 +28,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 class Pooled(torch.nn.Module):
-    """Two convolutions, between them `cumsum`, which XNNPACK does not take, or `sort`, which no kernel computes."""
+    """Two convolutions, between them `cumsum`, which XNNPACK does not take, `softmax`, or `sort`, which nothing computes."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -42,6 +42,8 @@ class Pooled(torch.nn.Module):
             x = x.cumsum(1)
         if self.what == "sort":
             x = x.sort(1).values
+        if self.what == "softmax":
+            x = x.softmax(1)
         return torch.relu(self.second(x))
 
 
@@ -72,6 +74,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact]:
         return lowered(program(folder / "net", what), folder)
 
     return one
+
+
+@pytest.mark.parametrize("what", ["", "softmax"])
+def test_the_pattern_of_attention_is_traced_where_a_net_has_a_softmax(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    from executorch.backends.xnnpack.partition.graphs import sdpa
+
+    traced: list[str] = []
+    monkeypatch.setattr(sdpa, "get_graphs", lambda: traced.append(what) or [])
+    lowered(program(tmp_path / "program", what), tmp_path)
+    assert bool(traced) == bool(what)
 
 
 IMAGE = {"image": np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)}

@@ -44,7 +44,7 @@ def probe(tmp_path: Path, technique: Callable[[str], Stage], monkeypatch: pytest
     asked, stage, number = nulls.make(tmp_path / "net"), technique(TELLS), iter(range(9))
 
     def run(forked: bool) -> dict:
-        monkeypatch.setattr(fork_server, "serves", lambda each: forked and each is stage)
+        monkeypatch.setattr(fork_server, "serves", lambda each, ahead: forked and each is stage)
         walk = PlanRun(Store(tmp_path / f"results-{next(number)}"), Context())
         walk.stage(Stage("source", "runtimes.null:read", {}, {"path": asked["model"]}))
         outcome = walk.stage(stage)
@@ -64,6 +64,15 @@ def test_a_forked_worker_has_the_folder_environment_and_limits_of_one_started_al
     alone, forked = probe(False), probe(True)
     assert forked["told"] == alone["told"]
     assert (alone["parent"], forked["parent"] == os.getpid()) == (os.getpid(), False)
+
+
+def test_the_users_code_is_forked_where_a_step_ahead_imports_pytorch_and_no_strangers_file_is() -> None:
+    trace, convert = Stage("trace", "stages.trace:run"), Stage("int8", "techniques.ptq_int8:apply")
+    factory = Stage("data", "stages.data:run", user_code=True)
+    assert fork_server.serves(trace, []) and not fork_server.serves(convert, [trace])
+    assert fork_server.serves(factory, [convert, trace]) and not fork_server.serves(factory, [convert])
+    read = Stage("source", "stages.onnx_import:run", user_files=("net.onnx",))
+    assert not fork_server.serves(read, [trace])
 
 
 def test_one_server_forks_all_workers_and_another_where_what_pytorch_reads_differs(

@@ -26,7 +26,7 @@ DONE = KEEP + 'return Artifact(request.out, "null", request.model.inputs, reques
 @pytest.fixture(autouse=True, params=prove.some(["forked", "started alone"], 1))
 def worker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each worker is started in either way."""
-    monkeypatch.setattr(fork_server, "serves", lambda stage: request.param == "forked")
+    monkeypatch.setattr(fork_server, "serves", lambda stage, ahead: request.param == "forked")
 
 
 @pytest.fixture

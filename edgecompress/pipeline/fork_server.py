@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 from edgecompress.core import child_process, environments, registry
-from edgecompress.core.model import Stage
+from edgecompress.core.model import Stage, Substitute
 
 LIBRARY = "torch"  # whose import is saved
 IMPORTS = (LIBRARY, "torch.export", "edgecompress.pipeline.worker")  # before the first worker
@@ -39,11 +39,20 @@ LONGEST = 1 << 18  # bytes of a message: an environment
 READ = ("LD_", "PYTHON", "TORCH", "PYTORCH", "CUDA", "NVIDIA", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_")
 
 
-def serves(stage: Stage) -> bool:
-    """Whether a stage is known to import PyTorch: no stranger's file is read there, and nothing is measured."""
+def serves(stage: Stage, ahead: Iterable[Stage | Substitute]) -> bool:
+    """Whether a stage is a fork's: it imports PyTorch, reads no stranger's file and measures nothing.
+
+    The user's code is taken to import it where one of the steps `ahead` does.
+    """
     if stage.reads or stage.max_age_s is not None or not _possible():
         return False
-    return stage.user_code or not WITH_IT.isdisjoint(map(environments.package, registry.step(stage.call).requires))
+    steps = (step if isinstance(step, Stage) else step.stage for step in ahead)
+    return _imports(stage) or (stage.user_code and any(map(_imports, steps)))
+
+
+def _imports(stage: Stage) -> bool:
+    """Whether what a stage calls says that it imports PyTorch."""
+    return not WITH_IT.isdisjoint(map(environments.package, registry.step(stage.call).requires))
 
 
 @functools.cache
@@ -149,7 +158,9 @@ def worker(file: Path, environment: Mapping[str, str], log: Path, end: socket.so
         with _changing:
             if gone and _servers.get(key) is gone:
                 _servers.pop(key).close()
-            server = gone = _servers.setdefault(key, _servers.get(key) or ForkServer(environment))
+            if key not in _servers:
+                _servers[key] = ForkServer(environment)
+            server = gone = _servers[key]
         with contextlib.suppress(OSError):
             return server.worker(file, environment, log, end)
     return None

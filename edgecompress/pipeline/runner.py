@@ -289,7 +289,7 @@ class PlanRun:
         }
         begin, expected_s = time.monotonic(), self.expected_s(stage)
         patience = Patience(confinement.deadline_s(stage, size), stage.silence_s, self._over)
-        fork_of = self._package if fork_server.serves(stage) else ""
+        fork_of = self._package if fork_server.serves(stage, [*self.waiting]) else ""
         for message in worker_process.answers(request, scratch, log, patience, fork_of):
             if "done" in message:
                 return message

@@ -31,6 +31,7 @@ from edgecompress.pipeline.searches.standings import Standings
 TRIAL, BASELINE = "trial", "baseline"  # what the two are called where they are measured: for all trials the same
 BROKEN = 1e6  # how far beyond every limit is what cannot be built, or answers what is no number
 SHARE = 0.25  # of a search's minutes: a stage that takes longer, and does not train, ends its trial
+LEAST_S = 120.0  # that every stage may take: an export of a small net takes a part of it
 LOSS_DIGITS, NOISE_DIGITS = 4, 6  # of what is lost: less is none
 MEASURED = ("latency", "memory", "energy", "instructions")
 
@@ -161,7 +162,7 @@ class _Trial:
         """A stage that does not train is stopped where it takes too much of the search's time."""
         if not isinstance(step, Stage) or registry.step(step.call).trains:
             return step
-        most_s = SHARE * 60 * self._job.target.value.search.minutes
+        most_s = max(LEAST_S, SHARE * 60 * self._job.target.value.search.minutes)
         return dataclasses.replace(step, timeout_s=min(step.timeout_s, most_s))
 
     def _kept(self) -> Generator[Sequence[Stage | Substitute], None, dict[str, Json]]:
