@@ -28,7 +28,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 class Pooled(torch.nn.Module):
-    """Two convolutions, between them `cumsum`, which XNNPACK does not take, `softmax`, or `sort`, which nothing computes."""
+    """Two convolutions; between them `softmax`, `cumsum`, which XNNPACK leaves, or `sort`, which nothing computes."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
