@@ -72,6 +72,7 @@ PRINTING = {
     "completion": "completion bash",
     "package": "package out --out again.tar.gz",
     "package verify": "package verify out-tar.tar.gz",
+    "pack": "pack out/report.json --out again.packed",
     "init": "init mine --kind profile --output mine.toml",
 }
 
@@ -172,6 +173,8 @@ NAMING = {
     "report": ["?", "?.json", "out --add ?", "? --add ?"],
     "package": ["?", "out --out ?", "out --sign ?"],
     "package verify": ["?", "out-tar.tar.gz --key ?"],
+    "pack": ["?", "?.onnx", "out/report.json --out ?"],
+    "unpack": ["?", "?.packed", "out.packed --out ?"],
     "compare": ["? out", "out ?.json", "out ?@plain", "out out --html ?", "out out --remeasure --device ?.toml"],
     "history": ["--store ?"],
     "targets": ["?.toml"],

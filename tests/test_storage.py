@@ -54,6 +54,9 @@ def test_sizes_are_those_of_the_formulas(array: Any) -> None:
     assert len(weight_encodings.pack(array, "dense")) == n * b
     assert len(weight_encodings.pack(array, "bitmask")) == math.ceil(n / 8) + k * b
     assert len(weight_encodings.pack(array, "csr")) == (rows + 1) * p + k * i + k * b
+    d = len({element.tobytes() for element in array.reshape(-1)} - {bytes(b)})
+    set_bits = sum(element.tobytes() != bytes(b) for element in array.reshape(-1))  # a negative zero is a value
+    assert len(weight_encodings.pack(array, "codebook")) == p + d * b + math.ceil(n / 8) + set_bits
 
 
 @given(array=tensors())
@@ -90,12 +93,12 @@ def test_a_column_is_the_smallest_integer_that_reaches_the_last_one(columns: int
 def test_half_zeros_of_floats_are_best_as_a_bitmask_and_of_zeros_alone_nothing_is_left() -> None:
     """Half of 32 bits and one more: 17 of 32; random mantissas do not compress."""
     weight = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
-    assert weight_encodings.row("w", weight)["best"] in ("dense", "zstd")
+    assert weight_encodings.row("w", weight)["best"] in ("zstd", "packed")
     weight.reshape(-1)[::2] = 0
     row = weight_encodings.row("w", weight)
     assert row["bytes"]["bitmask"] == 64 * 64 * 4 * 17 // 32
     assert row["bytes"]["csr"] == 65 * 2 + 64 * 64 // 2 * 5
-    assert row["best"].startswith("bitmask")
+    assert row["best"] in ("bitmask+zstd", "packed")
     assert weight_encodings.row("w", np.zeros((64, 64)))["bytes"]["zstd"] < 40
 
 
@@ -103,6 +106,18 @@ def test_two_of_four_in_int8_take_five_eighths_as_a_bitmask() -> None:
     weight = np.random.default_rng(0).integers(1, 127, (32, 32)).astype(np.int8)
     weight.reshape(-1, 4)[:, :2] = 0
     assert weight_encodings.row("w", weight)["bytes"]["bitmask"] == 32 * 32 * 5 // 8
+
+
+def test_a_codebook_of_two_values_and_its_zeros_written_by_hand() -> None:
+    array = np.array([0, 7, 9, 0, 9, 9, 0, 0, 7], np.uint8)
+    assert weight_encodings.pack(array, "codebook") == bytes([2, 7, 9, 0b01101100, 0b10000000, 0, 1, 1, 1, 0])
+
+
+def test_more_values_than_a_byte_numbers_are_numbered_by_two() -> None:
+    array = np.arange(1, 1001, dtype=np.float32)
+    data = weight_encodings.pack(array, "codebook")
+    assert len(data) == 2 + 1000 * 4 + 125 + 1000 * 2
+    assert np.array_equal(weight_encodings.unpack(data, "codebook", array.shape, "float32"), array)
 
 
 def test_nan_and_a_negative_zero() -> None:
@@ -180,9 +195,12 @@ def test_the_rows_of_a_real_file_are_its_weights_once(tmp_path: Path) -> None:
     found = facts(model, tmp_path / "out")
     assert [row["name"] for row in found["rows"]] == ["w"]
     assert found["files"]["bytes"] == model.size_bytes > weight.nbytes > found["files"]["zstd"]
+    assert found["files"]["zstd"] > found["files"]["packed"] > 2048 * 3
     table = page.stored(found)
-    assert table.rows[0][:6] == ("w", "4,096", "50.0 %", "16 KiB", "8.50 KiB", f"{(65 * 2 + 2048 * 5) / 1024:.1f} KiB")
-    assert table.rows[0][-1].startswith("bitmask") and table.rows[-1][0] == "The files"
+    assert table.rows[0][:4] == ("w", "4,096", "50.0 %", "16 KiB") and table.rows[-1][0] == "All weights"
+    forms = {row[0]: row[1:] for row in page.forms(found).rows}
+    assert forms["bitmask"] == ("8.50 KiB", "0.531", "–") and forms["CSR"][0] == f"{(65 * 2 + 2048 * 5) / 1024:.1f} KiB"
+    assert [name for name, row in forms.items() if row[2] != "–"] == ["dense", "zstd", "packed"]
 
 
 @slow
@@ -213,7 +231,10 @@ def test_the_command_tells_the_storage_of_a_file(
     onnx_file(tmp_path / "net", [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": np.eye(8, dtype="f")}, ends)
     assert main.main(["analyze", "net/model.onnx", "--storage", "--json", "--html", "a.html"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["storage"]["rows"]
-    assert row["bytes"] == {"dense": 256, "bitmask": 40, "csr": 9 + 8 + 32, "zstd": ANY, "bitmask+zstd": ANY}
+    assert row["bytes"] == {"dense": 256, "bitmask": 40, "csr": 9 + 8 + 32, "zstd": ANY, "bitmask+zstd": ANY} | {
+        "codebook": 1 + 4 + 8 + 8,
+        "packed": ANY,
+    }
     assert row["zeros"] == 56
     assert "<h2>Storage</h2>" in (tmp_path / "a.html").read_text()
     assert main.main(["analyze", "net/model.onnx", "--storage"]) == 0

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError
 from edgecompress.core.json import Json
+
+if TYPE_CHECKING:
+    from edgecompress.commands.pack_file import PackedFile
 
 
 def request_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -347,6 +350,29 @@ def package_verify(args: argparse.Namespace) -> int:
     shown = plain_text.one_line(f"{args.package}: {outcome}") if args.quiet else plain_text.columns(rows)
     console.say(args, {"package": str(args.package), "ok": not failed, "checks": checks}, shown)
     return CheckFailed.exit_code if failed else 0
+
+
+def pack(args: argparse.Namespace) -> int:
+    """Packs a model's file."""
+    from edgecompress.commands import pack_file
+
+    return _packed(args, pack_file.pack(args.file, args.out))
+
+
+def unpack(args: argparse.Namespace) -> int:
+    """Unpacks one."""
+    from edgecompress.commands import pack_file
+
+    return _packed(args, pack_file.unpack(args.file, args.out))
+
+
+def _packed(args: argparse.Namespace, done: PackedFile) -> int:
+    from edgecompress.cli import console
+
+    facts = {"out": str(done.out), "bytes": done.bytes, "packed_bytes": done.packed_bytes}
+    sizes = f"{done.bytes:,} bytes, {done.packed_bytes:,} packed"
+    console.say(args, facts, str(done.out) if args.quiet else f"{done.out}: {sizes}")
+    return 0
 
 
 def list_all(args: argparse.Namespace) -> int:

@@ -220,7 +220,7 @@ def text(analysis: Analysis, brief: bool = False) -> str:
         return parts[0]
     parts += [_table(t) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
     if takes:
-        parts.append(_table(page.stored(takes)))
+        parts += [_table(page.stored(takes)), _table(page.forms(takes))]
     if minded:
         parts.append(f"{_table(page.sensitivity(minded))}\n{page.scored_on(minded)}")
     return "\n\n".join([*parts, *([f"page: {analysis.page}"] if analysis.page else [])])

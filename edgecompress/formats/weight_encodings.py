@@ -9,9 +9,12 @@ Shape and dtype are known beforehand in every form, as they are where it is stor
                                             Proceedings of the IEEE 55(11), 1967; Saad, Iterative Methods, 3.4)
     zstd        the dense bytes, compressed (RFC 8878), level 19
     bitmask+zstd    the bitmask form, compressed
+    codebook    p + d b + ceil(n / 8) + k j     how many values there are, those d of them but zero, the bitmask, and
+                                            which of them each element is (Han, Mao and Dally, ICLR 2016)
+    packed      as a file that `edgecompress pack` wrote has it: a codebook or byte planes through deflate (packed_file)
 
-p and i are the bytes of the smallest unsigned integer that holds n, and the last column. Numbers are little-endian.
-A negative zero comes back as zero; all else, byte for byte.
+p, i and j are the bytes of the smallest unsigned integer that holds n, the last column, and d - 1. Numbers are
+little-endian. A negative zero comes back as zero out of the bitmask and of CSR; all else, byte for byte.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
+
+from edgecompress.formats import packed_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,6 +97,46 @@ def from_csr(data: bytes, shape: Shape, dtype: str) -> np.ndarray:
     return matrix.reshape(shape)
 
 
+def codebook(array: np.ndarray) -> bytes:
+    """How many values there are, those, a bit for each element as in `bitmask`, and which value each has."""
+    import numpy as np
+
+    mask, indices, values = packed_file.codebook(np.frombuffer(dense(array), f"<u{array.itemsize}"))
+    count, place = (np.min_scalar_type(n).newbyteorder("<") for n in (array.size, max(len(values) - 1, 0)))
+    parts = (np.array(len(values), count), values, mask, indices.astype(place))
+    return b"".join(part.tobytes() for part in parts)
+
+
+def from_codebook(data: bytes, shape: Shape, dtype: str) -> np.ndarray:
+    """What `codebook` packed."""
+    import numpy as np
+
+    size, little = math.prod(shape), _little(dtype)
+    count = np.min_scalar_type(size).newbyteorder("<")
+    values = np.frombuffer(data, little, int(np.frombuffer(data, count, 1)[0]), count.itemsize)
+    begin = count.itemsize + values.nbytes
+    bits = math.ceil(size / 8)
+    array = np.zeros(size, little)
+    kept = np.unpackbits(np.frombuffer(data, np.uint8, bits, begin), count=size).astype(bool)
+    place = np.min_scalar_type(max(len(values) - 1, 0)).newbyteorder("<")
+    array[kept] = values[np.frombuffer(data, place, offset=begin + bits)]
+    return array.reshape(shape)
+
+
+def packed(array: np.ndarray) -> bytes:
+    """The segments of a packed file."""
+    return b"".join(packed_file.segments(dense(array), (packed_file.width(array.itemsize),)))
+
+
+def from_packed(data: bytes, shape: Shape, dtype: str) -> np.ndarray:
+    """What `packed` packed."""
+    size, whole, at = math.prod(shape) * _little(dtype).itemsize, b"", 0
+    while at < len(data):
+        piece, at = packed_file.decoded(data, at, size - len(whole))
+        whole += piece
+    return from_dense(whole, shape, dtype)
+
+
 def _little(dtype: str) -> np.dtype:
     import numpy as np
 
@@ -144,6 +189,8 @@ FORMS: dict[str, tuple[Pack, Unpack]] = {
         lambda a: squeezed(bitmask(a)),
         lambda data, shape, dtype: from_bitmask(loosened(data), shape, dtype),
     ),
+    "codebook": (codebook, from_codebook),
+    "packed": (packed, from_packed),
 }
 
 

@@ -510,6 +510,8 @@ class Storage(Part):
     file: Count
     sent: Count
     bitmask_zstd: Count = field(default=0, name="bitmask+zstd")
+    codebook: Count = 0
+    packed: Count = 0
 
 
 class Compressed(Part):

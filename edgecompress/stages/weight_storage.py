@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgecompress.core import registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
-from edgecompress.formats import torch_module, weight_encodings
+from edgecompress.formats import packed_file, stored_tensors, torch_module, weight_encodings
 from edgecompress.stages.analyze import weights
 
 if TYPE_CHECKING:
@@ -21,13 +20,16 @@ Stored = tuple[str, "np.ndarray | None"]
 
 def run(request: Request) -> Artifact:
     """The stage: {"model"} -> "storage": {"rows", "total": see formats.weight_encodings; "packed": the names of weights
-    that are of fewer than 8 bits or sparse already, and in no row; "files": {"bytes", "zstd": each file compressed}}.
+    that are of fewer than 8 bits or sparse already, and in no row; "files": {"bytes", "zstd" and "packed": each file
+    compressed, and packed}}.
     """
     model = request.model
     if not weights.readable(model.kind):
         raise InputError(f"weights are read from {weights.refused(model)}")
     stored = list(of(model))
     rows = [weight_encodings.row(name, array) for name, array in stored if array is not None]
+    tensors = [stored_tensors.tensor(array) for _, array in stored if array is not None]
+    files = [file.read_bytes() for file in model.files()]
     facts = {
         "kind": model.kind,
         "rows": rows,
@@ -35,7 +37,8 @@ def run(request: Request) -> Artifact:
         "packed": [name for name, array in stored if array is None],
         "files": {
             "bytes": model.size_bytes,
-            "zstd": sum(len(weight_encodings.squeezed(file.read_bytes())) for file in model.files()),
+            "zstd": sum(len(weight_encodings.squeezed(data)) for data in files),
+            "packed": sum(len(packed_file.pack(data, tensors)) for data in files),
         },
     }
     return Artifact(request.out, "storage", facts=facts).write()
@@ -46,8 +49,7 @@ def of(model: Artifact) -> Iterator[Stored]:
 
     None for one that is packed already.
     """
-    told = (runtime.stored or runtime.weights for runtime in registry.of_format(model.kind))
-    yield from next(filter(None, told), _torch)(model)
+    yield from (stored_tensors.reader(model.kind) or _torch)(model)
 
 
 def _torch(model: Artifact) -> Iterator[Stored]:

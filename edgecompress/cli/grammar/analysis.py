@@ -73,7 +73,7 @@ COMMANDS = (
             argument(
                 "--storage",
                 action="store_true",
-                help="bytes of each weight: dense, as a bitmask, in CSR, compressed by zstd",
+                help="bytes of each weight: dense, sparse, compressed, as a codebook, packed",
             ),
             *SENSITIVITY,
             argument("--html", type=Path, metavar="FILE", help="also write an HTML page with the figure"),

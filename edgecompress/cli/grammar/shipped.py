@@ -79,4 +79,26 @@ COMMANDS = (
             STRICT,
         ),
     ),
+    Command(
+        "pack",
+        "pack a model's file: weights as codebooks or byte planes, through deflate",
+        handlers.pack,
+        "pack net.tflite\npack dist/x86 --out net.packed\npack weights.safetensors --json",
+        (
+            argument(
+                "file", type=Path, metavar="FILE", help="a model's file, of any format, or the folder that deploy wrote"
+            ),
+            argument("--out", type=Path, help="output file (default: the name of FILE with .packed)"),
+        ),
+    ),
+    Command(
+        "unpack",
+        "write the file that was packed, to the bit",
+        handlers.unpack,
+        "unpack net.tflite.packed\nunpack net.packed --out net.onnx --json",
+        (
+            argument("file", type=Path, metavar="FILE", help="a file that pack wrote"),
+            argument("--out", type=Path, help="output file (default: the name of FILE without .packed)"),
+        ),
+    ),
 )

@@ -16,7 +16,8 @@ from edgecompress.reporting.tables import TextTable
 FILE = "analysis.html"
 ROW, AXIS = 18, 48  # pixels of a layer, and of the axis below them
 Facts = Mapping[str, Any]
-FORMS = {"dense": "dense", "bitmask": "bitmask", "csr": "CSR", "zstd": "zstd", "bitmask+zstd": "bitmask+zstd"}
+NAMES = ("dense", "bitmask", "csr", "zstd", "bitmask+zstd", "codebook", "packed")
+FORMS = {form: "CSR" if form == "csr" else form for form in NAMES}
 ZEROS = ("Cols (%)", "Rows (%)", "Ch (%)", "2D (%)", "3D (%)", "Fine (%)")
 _CAPTION = (
     "One line per layer, the most sensitive at the top; a dot for each level, the stronger the darker, all other "
@@ -87,23 +88,35 @@ def _number(value: float | None) -> str:
 
 
 def stored(storage: Facts) -> TextTable:
-    """What each weight takes in each form, then all of them, then the files."""
-    head = ("weight", "elements", "zeros", *FORMS.values(), "best")
+    """What each weight takes as it is, and in its best form."""
+    rows = [(r["name"], *_stored(r, r["bytes"][r["best"]]), FORMS[r["best"]]) for r in storage["rows"]]
+    packed = [(name, *[DASH] * 5, "packed already") for name in storage["packed"]]
     whole = storage["total"]
-    rows = [_stored(r["name"], r, (FORMS[r["best"]], r["bytes"][r["best"]])) for r in storage["rows"]]
-    packed = [(name, DASH, DASH, *[DASH] * len(FORMS), "is packed already") for name in storage["packed"]]
-    last = _stored("All weights", whole, (plain(whole["best_bytes"], "bytes"), whole["best_bytes"]))
-    files = {"dense": storage["files"]["bytes"], "zstd": storage["files"]["zstd"]}
-    rest = ("The files", "", "", *(plain(files.get(form), "bytes") for form in FORMS), "")
-    return TextTable("Storage", head, (*rows, *packed, last, rest))
+    last = ("All weights", *_stored(whole, whole["best_bytes"]), "")
+    return TextTable(
+        "Storage", ("weight", "elements", "zeros", "dense", "best", "share", "form"), (*rows, *packed, last)
+    )
 
 
-def _stored(name: str, row: Facts, best: tuple[str, int]) -> tuple[str, ...]:
-    """`best`: what it is called, and its bytes."""
+def _stored(row: Facts, best: int) -> tuple[str, ...]:
+    dense = row["bytes"]["dense"]
     zeros = plain(row["zeros"] / row["elements"] if row["elements"] else None, "fraction")
-    dense, (called, size) = row["bytes"]["dense"], best
-    share = f", {significant(size / dense, 3)} of dense" if dense else ""
-    return name, f"{row['elements']:,}", zeros, *(plain(row["bytes"][f], "bytes") for f in FORMS), f"{called}{share}"
+    return f"{row['elements']:,}", zeros, plain(dense, "bytes"), plain(best, "bytes"), _share(best, dense)
+
+
+def _share(size: int, dense: int) -> str:
+    return significant(size / dense, 3) if dense else DASH
+
+
+def forms(storage: Facts) -> TextTable:
+    """What all weights take in each form, and the files themselves as they are and compressed."""
+    sizes, files = storage["total"]["bytes"], storage["files"]
+    whole = {"dense": files["bytes"], "zstd": files["zstd"], "packed": files["packed"]}
+    rows = tuple(
+        (name, plain(sizes[form], "bytes"), _share(sizes[form], sizes["dense"]), plain(whole.get(form), "bytes"))
+        for form, name in FORMS.items()
+    )
+    return TextTable("Storage of all weights", ("form", "all weights", "share", "the files themselves"), rows)
 
 
 def sensitivity(facts: Facts) -> TextTable:
@@ -211,7 +224,7 @@ def page(analysis: Facts, sensitivities: Facts | None, options: Facts, storage: 
     kicker, title = tag("p", "edgecompress analysis", class_="kicker"), tag("h1", bdi(options["title"]))
     top = tag("header", kicker, title, tag("p", bdi(sentence(analysis))))
     parts = [_section(costs(analysis)), _section(devices(options["devices"])), _section(zeros(analysis))]
-    parts += [_section(stored(storage))] if storage else []
+    parts += [_section(stored(storage)), _section(forms(storage))] if storage else []
     body = tag("main", top, *([_sensitive(sensitivities)] if sensitivities else []), *parts)
     return html.document(options["title"], body)
 
