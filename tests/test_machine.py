@@ -35,9 +35,34 @@ PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"
 ondemand
 ==edgecompress== sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq
 2400000
+==edgecompress== sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq
+2400000
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index0/level
+1
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index0/type
+Data
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index0/size
+64K
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index1/level
+1
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index1/type
+Instruction
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index1/size
+32K
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index2/level
+2
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index2/type
+Unified
+==edgecompress== sys/devices/system/cpu/cpu0/cache/index2/size
+512K
 ==edgecompress== sys/class/thermal/thermal_zone0/temp
 61200
 """
+APPLE = {
+    "system": "Darwin",
+    "caches": "hw.l1dcachesize: 65536\nhw.l2cachesize: 4194304\nhw.perflevel0.l1dcachesize: 131072\n"
+    "hw.perflevel0.l2cachesize: 16777216\nhw.l3cachesize: many",
+}
 
 
 def test_the_script_tells_what_the_files_tell() -> None:
@@ -55,11 +80,22 @@ def test_a_board_is_named_by_its_core_and_its_device_tree() -> None:
     assert facts["features"] == ["asimd", "asimdhp", "asimddp"]
     assert (facts["governor"], facts["memory_bytes"]) == ("ondemand", 8244576 * 1024)
     assert (facts["now"]["cpu_mhz"], facts["now"]["temperature_c"]) == (2400.0, 61.2)
+    assert facts["caches"] == {"L1": 64 << 10, "L2": 512 << 10} and facts["clock_mhz"] == 2400.0
+
+
+def test_of_apples_cores_the_fast_ones_tell_the_caches() -> None:
+    facts = machine.facts(APPLE)
+    assert facts["caches"] == {"L1": 128 << 10, "L2": 16 << 20} and facts["clock_mhz"] is None
+
+
+def test_a_virtual_machine_tells_the_clock_among_its_processors() -> None:
+    assert machine.facts({"proc/cpuinfo": "processor: 0\ncpu MHz\t\t: 2596.130\n"})["clock_mhz"] == 2596.0
 
 
 def test_a_machine_that_tells_nothing_has_no_facts(tmp_path: Path) -> None:
     facts = machine.facts(machine.parsed(""))
     assert facts["cpu"] is None and facts["cores"] is None and facts["features"] == []
+    assert facts["caches"] == {} and facts["clock_mhz"] is None
     assert facts["now"] == {
         "loadavg": None,
         "memory_available_bytes": None,

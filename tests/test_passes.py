@@ -210,8 +210,9 @@ def test_the_machine_is_read_below_a_root(tmp_path):
     tell(tmp_path, "sys/class/hwmon/hwmon1/name", "k10temp")
     tell(tmp_path, "sys/class/hwmon/hwmon1/temp1_input", 61000)
     tell(tmp_path, EVENTS, 7)
-    tell(tmp_path, "sys/devices/system/cpu/cpu0/cache/index0/size", "32K")
-    tell(tmp_path, "sys/devices/system/cpu/cpu0/cache/index3/size", "2M")
+    for index, told_of in enumerate((("1", "Data", "32K"), ("2", "Unified", "2M"))):
+        for name, value in zip(("level", "type", "size"), told_of, strict=True):
+            tell(tmp_path, f"sys/devices/system/cpu/cpu0/cache/index{index}/{name}", value)
     assert [read(tmp_path) for read in told] == [2400.0, 61.0, 7, 2 << 20]
     tell(tmp_path, _machine.FIRMWARE, "0x50005")
     tell(tmp_path, "proc/meminfo", "MemTotal: 9 kB\nMemAvailable: 8 kB")

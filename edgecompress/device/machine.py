@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
@@ -16,18 +17,27 @@ FEATURES = (
     *("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16"),
     *("asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2"),
 )
+CPU0 = "sys/devices/system/cpu/cpu0"
 FILES = (
     *("proc/cpuinfo", "proc/meminfo", "proc/loadavg", "proc/device-tree/model", "etc/os-release"),
-    *("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq"),
+    *(f"{CPU0}/cpufreq/{name}" for name in ("scaling_governor", "scaling_cur_freq", "cpuinfo_max_freq")),
+    *(f"{CPU0}/cache/index{i}/{name}" for i in range(5) for name in ("level", "type", "size")),
     *("sys/class/thermal/thermal_zone0/temp", "sys/class/dmi/id/sys_vendor"),
     *("sys/hypervisor/type", "proc/device-tree/hypervisor/compatible"),
 )
+# Apple's names of caches: those of the fast cores, or of all
+APPLE_CACHES = {
+    **{f"hw.l{level}{d}cachesize": f"L{level}" for level, d in ((1, "d"), (2, ""), (3, ""))},
+    **{f"hw.perflevel0.l{level}{d}cachesize": f"L{level}" for level, d in ((1, "d"), (2, ""), (3, ""))},
+}
+SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 COMMANDS = {
     "system": "uname -s",
     "kernel": "uname -r",
     "machine": "uname -m",
     "nproc": "env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc",
     "release": "sw_vers -productVersion",
+    "caches": f"sysctl {' '.join(APPLE_CACHES)}",
 }
 MARK = "==edgecompress=="
 # POSIX sh; prints each command's and file's text below a line with its name. `parsed` reads it.
@@ -82,6 +92,8 @@ class MachineFacts(TypedDict):
     cores: int | None
     features: list[str]
     memory_bytes: int | None
+    caches: dict[str, int]  # "L1" (of data), "L2", ...: bytes that the first core has, its share and others'
+    clock_mhz: float | None  # the highest of the first core; in a virtual machine what it is told
     governor: str | None
     virtual: str | None
     now: MachineNow
@@ -97,6 +109,9 @@ def here(root: Path = Path("/")) -> dict[str, str]:
     texts = {"system": platform.system(), "kernel": platform.release(), "machine": platform.machine()}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     texts |= {"nproc": str(cores or ""), "release": platform.mac_ver()[0]}
+    if texts["system"] == "Darwin" and root == Path("/"):
+        command = COMMANDS["caches"].split()
+        texts["caches"] = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return {**texts, **{name: text for name in FILES if (text := _text(root / name)) is not None}}
 
 
@@ -125,10 +140,31 @@ def facts(texts: Texts) -> MachineFacts:
         "cores": _whole(texts.get("nproc", "")),
         "features": [f for f in FEATURES if f in flags],
         "memory_bytes": _meminfo(texts, "MemTotal"),
-        "governor": _line(texts.get("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")),
+        "caches": caches(texts),
+        "clock_mhz": _clock(texts, cpu),
+        "governor": _line(texts.get(f"{CPU0}/cpufreq/scaling_governor")),
         "virtual": _line(_virtual(texts, flags)),
         "now": _now(texts),
     }
+
+
+def caches(texts: Texts) -> dict[str, int]:
+    """The bytes of each cache of data that the first core sees, by its level; empty where nothing tells."""
+    told = (each.partition(":") for each in texts.get("caches", "").splitlines())
+    found = {APPLE_CACHES[k]: int(v) for k, _, v in told if k in APPLE_CACHES and _whole(v)}
+    for i in range(5):
+        level, kind, size = (
+            texts.get(f"{CPU0}/cache/index{i}/{name}", "").strip() for name in ("level", "type", "size")
+        )
+        if kind != "Instruction" and (match := re.fullmatch(r"([0-9]{1,9})([KMG])", size)) and _whole(level):
+            found[f"L{level}"] = int(match[1]) * SIZES[match[2]]
+    return dict(sorted(found.items()))
+
+
+def _clock(texts: Texts, cpu: Mapping[str, str]) -> float | None:
+    khz = _whole(texts.get(f"{CPU0}/cpufreq/cpuinfo_max_freq", ""))
+    mhz = re.fullmatch(r"([0-9]{1,6})(?:\.[0-9]*)?", cpu.get("cpu MHz", ""))
+    return khz / 1000 if khz else float(mhz[1]) if mhz else None
 
 
 def _line(text: str | None) -> str | None:
@@ -138,7 +174,7 @@ def _line(text: str | None) -> str | None:
 def _now(texts: Texts) -> MachineNow:
     """What changes while it works: load, free memory, clock, temperature."""
     load = texts.get("proc/loadavg", "").split()[:3]
-    khz = _whole(texts.get("sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq", ""))
+    khz = _whole(texts.get(f"{CPU0}/cpufreq/scaling_cur_freq", ""))
     millidegrees = _whole(texts.get("sys/class/thermal/thermal_zone0/temp", ""))
     return {
         "loadavg": [float(x) for x in load if re.fullmatch(r"[0-9]{1,6}\.[0-9]{2}", x)] or None,

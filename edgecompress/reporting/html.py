@@ -9,6 +9,7 @@ from typing import TypeAlias
 from edgecompress.core.quantities import CYCLES
 from edgecompress.reporting import (
     before_after,
+    bottleneck,
     compression,
     compression_gains,
     environment,
@@ -168,7 +169,7 @@ def _sections(report: Report) -> list[Raw]:
 def _operators(report: Report, fig: Draw) -> Iterator[Raw]:
     """Those that left the accelerator, those that take the time, and what bounds them."""
     yield from (*_titled(report, tables.fallback), *_titled(report, estimates.left))
-    yield from (fig("operators"), fig("roofline"))
+    yield from (*_titled(report, bottleneck.table), fig("operators"), fig("roofline"))
     yield from (*_titled(report, roofline.table), *_folded(report, roofline.operators))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from edgecompress.reporting import (
+    bottleneck,
     compression,
     compression_gains,
     environment,
@@ -29,6 +30,7 @@ MEASURED = (
     tables.before_after,
     tables.variants,
     tables.slow,
+    bottleneck.table,
     instructions.table,
     estimates.table,
     tables.latencies,

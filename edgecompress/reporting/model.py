@@ -401,6 +401,25 @@ class Roofline(Part):
     why: str
 
 
+class Bottleneck(Part):
+    """What holds a variant back: `cause` takes most of its latency by `shares`, what each takes at least.
+
+    `unknown`: why a cause has no share, or only one that it takes at least. "kernels": most is explained by none. A
+    peak is by the measured float32 roof, or at most that of the `instruction`; None where neither is known.
+    """
+
+    cause: Literal["calls", "conversions", "unfused", "memory", "arithmetic", "kernels", "unknown"]
+    says: str
+    shares: dict[str, Amount]
+    unknown: dict[str, str]
+    macs: Count | None = None
+    macs_per_cycle: Amount | None = None
+    peak_macs_per_cycle: Amount | None = None
+    instruction: str = ""
+    weights_bytes: Count | None = None
+    activations_bytes: Count | None = None
+
+
 class Cycles(Part):
     """By what takes them."""
 
@@ -583,6 +602,7 @@ class Variant(Part):
     compressed: Compressed | None = None
     training: list[Training] = []
     roofline: Roofline | None = None
+    bottleneck: Bottleneck | None = None
     evidence: str = ""
 
     def __post_init__(self) -> None:
@@ -878,7 +898,7 @@ class Summary(Part):
     """The verdict: what the variant that ships gains over the baseline by called changes, and what became worse.
 
     `accuracy` is what it loses of the source, with its interval; `undecided` are its limits that are not decided;
-    `remarks`, the second line: costs, what else it gains, what is undecided or was not measured.
+    `remarks`, the second line: costs, what else it gains, what is undecided or was not measured, what holds it back.
     """
 
     outcome: Ended = "nothing"

@@ -11,6 +11,7 @@ from edgecompress.core.model import WARNINGS, Artifact, Request
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import (
     before_after,
+    bottleneck,
     compression_gains,
     environment,
     guard,
@@ -71,7 +72,9 @@ def report(request: Request) -> Report:
     report.ladders = guard.of_request(job, report.variants)
     roofs = profilers.answers(report, "roofline")
     for v in report.variants:
-        v.roofline = roofline.joined(inputs.get(f"{v.name}/artifact"), roofs.get(v.name))
+        artifact = inputs.get(f"{v.name}/artifact")
+        v.roofline = roofline.joined(artifact, roofs.get(v.name))
+        v.bottleneck = bottleneck.of_variant(report, v, artifact)
     return _concluded(report)
 
 

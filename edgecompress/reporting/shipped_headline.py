@@ -1,4 +1,4 @@
-"""The headline in two lines: what the variant that ships gains and loses; then its costs, and what is not decided."""
+"""The headline in two lines: what the variant that ships gains and loses; then its costs, and what is not known."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def took(n: Number) -> str:
 
 
 def _remarks(report: Report, subject: Variant) -> Iterator[str]:
-    """What else it gains, what it costs, what is not decided, and what was not measured."""
+    """What else it gains, what it costs, what is not decided, what was not measured, and what holds it back."""
     if also := list(_changes(report, "better", BOUGHT[1:], ranked=False)):
         yield f"also {', '.join(also)}"
     if costs := list(_changes(report, "worse", COSTS, ranked=False)):
@@ -95,6 +95,8 @@ def _remarks(report: Report, subject: Variant) -> Iterator[str]:
         yield "not measured on the target"
     elif one_session(report):
         yield "one session, so no change is called"
+    if subject.bottleneck:
+        yield subject.bottleneck.says
 
 
 def _open(check: Check) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.plain_text import aligned, fitted
 from edgecompress.reporting import (
+    bottleneck,
     compression_gains,
     estimates,
     external_section,
@@ -115,6 +116,7 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
         guard.table,
         guard.rungs,
         tables.slow,
+        bottleneck.table,
         profiler_tables.findings,
     )
     for table in (table for table in (make(told) for make in own) if table.rows):

@@ -95,11 +95,15 @@ OPERATORS = Dialect(
 
 
 def graph(artifact: Artifact, batch: int) -> Graph:
-    """The operators of one run of `batch` items; raises StageFailed where a shape depends on the data."""
+    """The operators of one run of `batch` items; raises StageFailed for no ONNX file, or a shape that data decide."""
     import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     file = artifact.file(".onnx")
-    model = onnx.load(file, load_external_data=False)
+    try:
+        model = onnx.load(file, load_external_data=False)
+    except DecodeError as error:
+        raise StageFailed(f"{file}: not an ONNX model, or damaged") from error
     if external.size(model) <= external.MOST:
         model = onnx.load(file)
     shaped = _shaped(model, artifact, batch)

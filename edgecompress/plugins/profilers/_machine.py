@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from edgecompress.device import machine
+
 CPUS = "sys/devices/system/cpu"
 PROCESSOR_CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")  # hwmon names that are a processor's
 FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"  # of the Raspberry Pi: live bits below, sticky above
 FIRMWARE_BITS = ("under-voltage", "the clock capped", "throttled", "the soft temperature limit")
-SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def clock_mhz(root: Path) -> float | None:
@@ -46,9 +47,7 @@ def firmware_limits(root: Path) -> list[str]:
 
 def cache_bytes(root: Path) -> int | None:
     """The largest cache that the first core sees."""
-    texts = [_text(file) or "" for file in (root / CPUS / "cpu0/cache").glob("index*/size")]
-    sizes = [int(t[:-1]) * SIZES[t[-1]] for t in texts if t[:-1].isdigit() and t[-1] in SIZES]
-    return max(sizes, default=None)
+    return max(machine.caches(machine.here(root)).values(), default=None)
 
 
 def memory_bytes(root: Path) -> int | None:

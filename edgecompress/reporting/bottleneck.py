@@ -1,0 +1,244 @@
+"""What holds a variant back, in one sentence: the cause that explains most of its latency, from facts and no guesses.
+
+Each cause takes at least a share of the latency: calls (of an empty model, or what lies outside of operators),
+operators that only convert, operators that were not fused, the bytes that no cache holds at the measured rate of
+memory, and the MACs at the peak of the device's instructions. The largest is named if it is no less than what none of
+them explains. Else the kernels are slow, or where a cause is not known nobody knows, and the sentence says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from edgecompress.core.errors import EdgeError
+from edgecompress.core.model import Artifact
+from edgecompress.core.operator_graph import Graph
+from edgecompress.formats.precision.walk import DYNAMIC
+from edgecompress.reporting import profilers
+from edgecompress.reporting.formatting import known, plain, significant
+from edgecompress.reporting.model import Bottleneck, Report, Variant
+from edgecompress.reporting.tables import TextTable
+
+NO_ROOFS = "the profiler roofline did not run"
+# Types of operators, as runtimes call them: those that compute nothing, and those that others fuse into a product
+OPERATORS = {
+    "conversions": re.compile(
+        r"(?i)(de|dynamic|fake)?quantize(linear)?|reorder(input|output)?|cast|transpose|permute|convert(like)?( \(.*)?"
+        r"|transpose \(.*|(aten[.:]+)?permute(_copy.*)?|(quantized_decomposed[.:]+)?(de)?quantize_per_\w+.*"
+    ),
+    "unfused": re.compile(r"(?i)relu6?|clip|hard_?swish|sigmoid|batchnormalization|bias_?add"),
+}
+OPERATORS_DO = {"conversions": "only change layout or precision", "unfused": "were not fused"}
+
+
+class Instruction(NamedTuple):
+    """What a core multiplies `dtype` by where it has `feature`, and the most MACs that it does a cycle."""
+
+    dtype: str
+    feature: str
+    name: str
+    macs: int
+
+
+# The widest of each dtype first: the MACs of one instruction times those that the widest cores start in a cycle.
+# Of 512 and 256 bits two (Intel 64 and IA-32 Architectures Optimization Reference Manual; AMD's Zen 4 starts one of 512
+# bits: Software Optimization Guide for the AMD Zen4 Microarchitecture, 57647), in 512 bits 16 float32 or, by VPDPBUSD,
+# 64 int8. AMX: 2048 int8 or 1024 bfloat16 operations, a MAC being two (the same manual of Intel's). Neon: two of 128
+# bits (Arm, Cortex-A76 and Neoverse N2 Software Optimization Guides): FMLA 4 float32 or 8 float16, SDOT 16, SMMLA 32.
+# Int8 without any of them takes several instructions, as many as the runtime's kernel happens to use: no row.
+INSTRUCTIONS = (
+    Instruction("int8", "amx_int8", "AMX", 1024),
+    Instruction("int8", "avx512_vnni", "AVX-512 VNNI", 128),
+    Instruction("int8", "avx_vnni", "AVX-VNNI", 64),
+    Instruction("int8", "i8mm", "SMMLA", 64),
+    Instruction("int8", "asimddp", "SDOT", 32),
+    Instruction("bfloat16", "amx_bf16", "AMX", 512),
+    Instruction("float16", "asimdhp", "FMLA", 16),
+    Instruction("float32", "avx512f", "AVX-512 FMA", 32),
+    Instruction("float32", "avx2", "AVX2 FMA", 16),
+    Instruction("float32", "asimd", "FMLA", 8),
+)
+DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+
+@dataclass
+class Facts:
+    """What is known of a variant and its device; causes are (share of the latency or None, words), or at least so."""
+
+    report: Report
+    variant: Variant
+    artifact: Artifact | None
+    causes: dict[str, tuple[float | None, str]] = field(default_factory=dict)
+    at_least: dict[str, str] = field(default_factory=dict)  # the cause -> why its share is not known but so far
+
+    def __post_init__(self) -> None:
+        from edgecompress.formats import op_counts
+
+        self.ms = self.variant.numbers["latency"].known
+        self.caches: dict[str, int] = self.report.environment.get("caches") or {}
+        self.roofs: Mapping[str, Any] = profilers.answers(self.report, "roofline").get(self.variant.name) or {}
+        self.precision: Mapping[str, Any] = (self.variant.artifact.precision if self.variant.artifact else None) or {}
+        self.graph, self.why = Graph((), ()), "" if self.artifact else "the artifact is not here"
+        if self.artifact:
+            try:
+                self.graph = op_counts.graph(self.artifact, self.report.run.batch)
+            except (EdgeError, ImportError) as error:
+                self.why = str(error).removeprefix(str(self.artifact.path)).lstrip("/: ")
+
+
+def of_variant(report: Report, variant: Variant, artifact: Artifact | None) -> Bottleneck | None:
+    """None where its operators were not asked for, and on a GPU, of which no facts are recorded."""
+    on_gpu = report.device.get("platform") == "cuda"
+    if variant.ops is None or on_gpu or not known(variant.numbers["latency"]):
+        return None
+    facts = Facts(report, variant, artifact)
+    found = Bottleneck("unknown", "", {}, {})
+    found.weights_bytes = sum((facts.precision.get("weights") or {}).values()) or None
+    held = (sum(t.bytes for t in (*op.reads, *op.writes) if not t.constant) for op in facts.graph.ops)
+    found.activations_bytes = max(held, default=None)
+    facts.causes["calls"] = _calls(facts)
+    facts.causes |= {cause: _operators(facts, cause) for cause in OPERATORS}
+    facts.causes["memory"] = _memory(facts)
+    facts.causes["arithmetic"] = _arithmetic(facts, found)
+    found.shares = {cause: share for cause, (share, _) in facts.causes.items() if share is not None}
+    found.unknown = {cause: why for cause, (share, why) in facts.causes.items() if share is None} | facts.at_least
+    found.cause, says = _sentence(facts, found)
+    found.says = "; ".join([says, *_misfits(found, facts.caches)])
+    return found
+
+
+# ------------------------------------------------------------------ the causes
+
+
+def _calls(facts: Facts) -> tuple[float | None, str]:
+    """A call of an empty model, or what of the latency lies outside of its operators, whichever is more."""
+    call, total = facts.variant.numbers["call"], facts.variant.ops.total_ms if facts.variant.ops else None
+    empty, outside = call.known / facts.ms if known(call) else 0.0, max(0.0, 1 - total / facts.ms) if total else 0.0
+    if not known(call) and not total:
+        return None, call.reason
+    if empty >= outside:
+        return empty, f"a call of an empty model takes {plain(call.value, 'ms')} of its {plain(facts.ms, 'ms')}"
+    return outside, f"{_percent(outside)} of its {plain(facts.ms, 'ms')} lie outside of its operators"
+
+
+def _operators(facts: Facts, cause: str) -> tuple[float | None, str]:
+    """The time of its operators of a kind."""
+    table = facts.variant.ops
+    if table is None or not table.total_ms:
+        return None, (table.why if table else "") or "its operators were not timed"
+    own = sorted((op for op in table.ops if OPERATORS[cause].fullmatch(op.type)), key=lambda op: -op.ms)
+    share = sum(op.ms for op in own) / max(table.total_ms, facts.ms)
+    names = ", ".join(dict.fromkeys(op.type for op in own))
+    return share, f"{_percent(share)} of its time is in operators that {OPERATORS_DO[cause]}: {names}"
+
+
+def _memory(facts: Facts) -> tuple[float | None, str]:
+    """The bytes of a call that the largest cache does not hold, at the rate of memory as it was measured."""
+    if facts.why or not facts.caches:
+        return None, facts.why or "the sizes of its caches are not known"
+    largest = max(facts.caches.values())
+    weights = sum({t.name: t.bytes for op in facts.graph.ops for t in op.reads if t.constant}.values())
+    others = (t.bytes for op in facts.graph.ops for t in (*op.reads, *op.writes) if not t.constant)
+    moved = (weights if weights > largest else 0) + sum(size for size in others if size > largest)
+    if not moved:
+        return 0.0, "a cache holds all that it reads"
+    at, rate = moved / (facts.ms * 1e6), (facts.roofs.get("bandwidth") or {}).get("gb_per_s")
+    words = f"no cache holds {plain(moved, 'bytes')} of a call, which is {significant(at, 3)} GB/s"
+    if not rate:
+        return None, f"{words}, and the rate of memory was not measured: {NO_ROOFS}"
+    return at / rate, f"{words}, {_percent(at / rate)} of the {significant(rate, 3)} GB/s measured"
+
+
+def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
+    """The MACs at the peak of their instructions; where no roof was measured at the most that these can do."""
+    if facts.why or any(op.macs is None for op in facts.graph.ops):
+        return None, facts.why or "its MACs cannot be counted"
+    macs = dict[str, int]()
+    for op in facts.graph.ops:
+        macs[_dtype(op.dtype, facts)] = macs.get(_dtype(op.dtype, facts), 0) + (op.macs or 0)
+    found.macs = sum(macs.values())
+    if not found.macs:
+        return 0.0, "it multiplies nothing"
+    main, measured = max(macs, key=lambda dtype: macs[dtype]), bool((facts.roofs.get("compute") or {}).get("gflops"))
+    peaks = {dtype: _peak(facts, dtype) for dtype, n in macs.items() if n}
+    ghz, instruction, top = _ghz(facts.report), _instruction(facts.report, main), peaks[main]
+    reached, found.instruction = found.macs / (facts.ms * 1e6), instruction.name if instruction else ""
+    if ghz:
+        found.macs_per_cycle, found.peak_macs_per_cycle = reached / ghz, top / ghz if top else None
+    of = f" of {'' if measured else 'at most '}{significant(top / (ghz or 1.0), 2)}" if top else ""
+    by = ", ".join(filter(None, [found.instruction, "by the measured float32 roof" if measured else ""]))
+    unit = f"{main} MACs a cycle" if ghz else f"{main} GMAC/s"
+    words = f"it computes {significant(reached / (ghz or 1.0), 2)}{of} {unit}{f' ({by})' if by else ''}"
+    share = sum(macs[dtype] / peak for dtype, peak in peaks.items() if peak) / (facts.ms * 1e6)
+    if None in peaks.values():
+        return None, f"{words}, and its peak is not known"
+    if not measured:
+        facts.at_least["arithmetic"] = f"{words}, and no roof was measured: {NO_ROOFS}"
+    return share, f"{words}, {_percent(share)}"
+
+
+def _dtype(narrowest: str, facts: Facts) -> str:
+    """What operators with this narrowest factor multiply in: weights alone may be narrower than that."""
+    words = [(word.removesuffix(DYNAMIC), n) for word, n in (facts.precision.get("computes") or {}).items()]
+    computes = {DTYPES.get(word, word): n for word, n in words}
+    return narrowest if narrowest in computes or not computes else max(computes, key=lambda dtype: computes[dtype])
+
+
+def _instruction(report: Report, dtype: str) -> Instruction | None:
+    """The widest of the processor's for a dtype."""
+    there = report.environment.get("features") or ()
+    return next((i for i in INSTRUCTIONS if i.dtype == dtype and i.feature in there), None)
+
+
+def _ghz(report: Report) -> float | None:
+    """Of all cores that compute, together."""
+    mhz, cores = report.environment.get("clock_mhz"), report.environment.get("cores") or 1
+    return mhz * min(report.run.threads, cores) / 1e3 if mhz else None
+
+
+def _peak(facts: Facts, dtype: str) -> float | None:
+    """The most GMAC/s: as often the measured float32 roof as the instruction does more, or at most its own."""
+    own, single = _instruction(facts.report, dtype), _instruction(facts.report, "float32")
+    roof, ghz = (facts.roofs.get("compute") or {}).get("gflops"), _ghz(facts.report)
+    if roof:
+        more = 1.0 if dtype == "float32" else own.macs / single.macs if own and single else None
+        return roof / 2 * more if more else None
+    return ghz * own.macs if own and ghz else None
+
+
+# ------------------------------------------------------------------ in words
+
+
+def _sentence(facts: Facts, found: Bottleneck) -> tuple[Any, str]:
+    """The cause and the sentence, without the name of the variant."""
+    first = max(found.shares, key=lambda cause: found.shares[cause], default="")
+    left = 1 - sum(found.shares.values())
+    if first and found.shares[first] >= left:
+        return first, f"held back by {first}: {facts.causes[first][1]}"
+    told = ", ".join(f"{cause} {_percent(share)}" for cause, share in found.shares.items())
+    if found.unknown:
+        reasons = {why: [c for c, each in found.unknown.items() if each == why] for why in found.unknown.values()}
+        why = "; ".join(f"{' and '.join(named)} ({reason})" for reason, named in reasons.items())
+        return "unknown", f"what holds it back is not known: {why}{f'; known are {told}' if told else ''}"
+    far = f"{facts.causes['arithmetic'][1]}; {_percent(left)} is left beside {told}"
+    return "kernels", f"held back by kernels that are far from any limit: {far}"
+
+
+def _misfits(found: Bottleneck, caches: Mapping[str, int]) -> Iterator[str]:
+    """The largest cache that the weights, and the tensors of one operator, do not fit; never the first level."""
+    for what, size in (("weights", found.weights_bytes), ("largest activations", found.activations_bytes)):
+        for name in [name for name, held in caches.items() if size and size > held and name != "L1"][-1:]:
+            yield f"its {what} of {plain(size, 'bytes')} do not fit the {name} of {plain(caches[name], 'bytes')}"
+
+
+def _percent(share: float) -> str:
+    return f"{significant(100 * share, 2)} %"
+
+
+def table(report: Report) -> TextTable:
+    """What holds each variant back whose operators were timed."""
+    rows = tuple((v.name, v.bottleneck.says) for v in report.variants if v.bottleneck)
+    return TextTable("What holds them back", ("variant", "by the facts of the device and of its file"), rows)
