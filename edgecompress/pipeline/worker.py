@@ -17,7 +17,7 @@ from typing import Any
 from edgecompress.core import child_process, config, registry, sandbox, user_folders
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, first_line, of_system
 from edgecompress.core.json import Json
-from edgecompress.core.model import SETTINGS, Artifact, Context, Request
+from edgecompress.core.model import REWRITES, SETTINGS, Artifact, Context, Request
 from edgecompress.core.sandbox import Limits
 from edgecompress.pipeline import bytecode, opened_files
 from edgecompress.pipeline.store import observed_digest
@@ -86,14 +86,18 @@ def _call(stage_request: StageRequest, say: Say) -> None:
     )
     result = getattr(module, function)(request)
     _check_promise(result, request, stage_request["call"])
-    _keep_settings(result)
+    _keep_facts(result, request.inputs.get("model"))
 
 
-def _keep_settings(result: Artifact) -> None:
-    """An artifact of a runtime's format says how its sessions are opened."""
-    settings = registry.settings_of(result.kind)
-    if settings and SETTINGS not in result.facts:
-        dataclasses.replace(result, facts={**result.facts, SETTINGS: dict(settings)}).write()
+def _keep_facts(result: Artifact, model: Artifact | None) -> None:
+    """An artifact of a runtime's format says how its sessions are opened, and what was rewritten on the way to it."""
+    settings, facts = registry.settings_of(result.kind), dict(result.facts)
+    if settings:
+        facts.setdefault(SETTINGS, dict(settings))
+    if model and REWRITES in model.facts and (result.kind == "program" or registry.of_format(result.kind)):
+        facts[REWRITES] = {**model.facts[REWRITES], **facts.get(REWRITES, {})}
+    if facts != result.facts:
+        dataclasses.replace(result, facts=facts).write()
 
 
 def _check_promise(result: object, request: Request, call: str) -> None:

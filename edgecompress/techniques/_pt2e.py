@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request
-from edgecompress.formats import torch_program
+from edgecompress.formats import torch_program, torch_shortcuts
 from edgecompress.techniques._calibration import inputs_of
 
 if TYPE_CHECKING:
@@ -58,16 +58,19 @@ def made(library: ModuleType, config: QuantizationConfig) -> TorchaoQuantizer:
     return quantizer().set_global(config)
 
 
-def quantized(request: Request, quantizer: TorchaoQuantizer, batches: Sequence[list[int]], skip: Sequence[str]) -> None:
+def quantized(
+    request: Request, quantizer: TorchaoQuantizer, batches: Sequence[list[int]], skip: Sequence[str]
+) -> dict[str, Json]:
     """Writes the program with the quantize and dequantize operators of `quantizer`; inputs and outputs stay the same.
 
     `batches`: the items that show the ranges; `skip`: patterns of the modules that stay in float with what reads them,
-    or nodes. Raises StageFailed.
+    or nodes. Returns the facts of what was rewritten (`torch_shortcuts`). Raises StageFailed.
     """
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     program = torch_program.load(request.model.file(".pt2"))
+    facts = torch_shortcuts.folded(program)
     net = program.module(check_guards=False)
     _limit(quantizer, skip)
     try:
@@ -84,6 +87,7 @@ def quantized(request: Request, quantizer: TorchaoQuantizer, batches: Sequence[l
     except Exception as error:  # torchao's and torch's errors have no base of their own
         raise StageFailed(f"quantizing the program: {first_line(error)}") from error
     save(again, request.out)
+    return facts
 
 
 def save(program: ExportedProgram, out: Path) -> None:

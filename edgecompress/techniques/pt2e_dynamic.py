@@ -35,5 +35,4 @@ def apply(request: Request) -> Artifact:
     options: Options = request.options
     library = _pt2e.library(options.quantizer)
     config = library.get_symmetric_quantization_config(is_per_channel=options.per_channel, is_dynamic=True)
-    _pt2e.quantized(request, _pt2e.made(library, config), [[0]], options.skip)
-    return _pt2e.ends(request, {})
+    return _pt2e.ends(request, _pt2e.quantized(request, _pt2e.made(library, config), [[0]], options.skip))

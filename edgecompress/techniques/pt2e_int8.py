@@ -73,8 +73,8 @@ def apply(request: Request) -> Artifact:
     if options.calibrator == "minmax":
         config = _extremes(config)
     batches = spread(request, options.samples)
-    _pt2e.quantized(request, _pt2e.made(library, config), batches, options.skip)
-    return _pt2e.ends(request, {"samples": used(batches)})
+    facts = _pt2e.quantized(request, _pt2e.made(library, config), batches, options.skip)
+    return _pt2e.ends(request, {**facts, "samples": used(batches)})
 
 
 def _extremes(config: QuantizationConfig) -> QuantizationConfig:

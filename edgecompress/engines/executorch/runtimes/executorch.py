@@ -19,7 +19,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, pte, xnnpack
-from edgecompress.formats import empty_model, torch_program
+from edgecompress.formats import empty_model, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +67,8 @@ def export(request: Request) -> Artifact:
     facts: {"backend", "delegates": [name], "fallback": [operators that no delegate took]}.
     """
     model, backend = request.model, request.options.backend
-    facts = _lower(_program(model), backend, request.out / FILE)
+    program, rewritten = _program(model)
+    facts = _lower(program, backend, request.out / FILE) | rewritten
     return Artifact(request.out, FORMAT, model.inputs, model.outputs, facts).write()
 
 
@@ -83,7 +84,7 @@ def tapped(request: Request) -> Artifact:
             f"runtime executorch: {model.path}: layer outputs cannot be read from a .pte file; give the program "
             "that it was exported from"
         )
-    program = _program(before)
+    program, _ = _program(before)
     specs, rows = layer_outputs.add(program, before)
     if not rows:
         raise StageFailed(
@@ -94,10 +95,12 @@ def tapped(request: Request) -> Artifact:
     return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {**facts, "taps": rows}).write()
 
 
-def _program(model: Artifact) -> torch.export.ExportedProgram:
+def _program(model: Artifact) -> tuple[torch.export.ExportedProgram, dict[str, Json]]:
+    """The program to lower, and the facts of what was rewritten in it."""
     file = model.file(".pt2")
     try:
-        return _plain_inputs(torch_program.load(file))
+        program = _plain_inputs(torch_program.load(file))
+        return program, torch_shortcuts.folded(program)
     except Exception as error:  # torch.export has no error of its own
         raise StageFailed(f"runtime executorch: {file}: {first_line(error)}") from error
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
+from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_file, saved_model, session
-from edgecompress.formats import torch_program
+from edgecompress.formats import torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,14 +51,15 @@ def export(request: Request) -> Artifact:
     for spec in model.inputs:
         _check_fixed(spec)
     convert = _from_program if model.kind == "program" else _from_savedmodel
-    data, inputs, outputs = convert(model, request.context.batch)
+    data, inputs, outputs, facts = convert(model, request.context.batch)
     data = model_file.renamed(data, inputs, outputs)
     (request.out / FILE).write_bytes(data)
     specs = model_file.inputs_and_outputs(data, FILE)
-    return Artifact(request.out, FORMAT, _like(model.inputs, specs[0]), _like(model.outputs, specs[1])).write()
+    return Artifact(request.out, FORMAT, _like(model.inputs, specs[0]), _like(model.outputs, specs[1]), facts).write()
 
 
-Converted = tuple[bytes, dict[str, str], dict[str, str]]  # the file; {name in it: the spec's} of inputs and of outputs
+# the file; {name in it: the spec's} of inputs and of outputs; facts
+Converted = tuple[bytes, dict[str, str], dict[str, str], dict[str, Json]]
 
 
 def _check_fixed(spec: TensorSpec) -> None:
@@ -80,6 +82,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     import torch
 
     program = torch_program.load(model.file(".pt2"))
+    facts = torch_shortcuts.folded(program)
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
     try:
         net, how = _positional(_cropped(_pooled(_attached(program.module(check_guards=False))))), _quantization(program)
@@ -87,7 +90,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {first_line(error)}") from error
     names = [{f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in _ends(model)]
-    return data, *names
+    return data, names[0], names[1], facts
 
 
 def _positional(net: torch.fx.GraphModule) -> torch.nn.Module:
@@ -205,7 +208,7 @@ def _from_savedmodel(model: Artifact, batch: int) -> Converted:
         data = tensorflow.lite.TFLiteConverter.from_concrete_functions([call], loaded).convert()
     except Exception as error:
         raise StageFailed(f"runtime litert: TFLiteConverter: {first_line(error)}") from error
-    return data, {s.name: s.name for s in model.inputs}, {s.name: s.name for s in model.outputs}
+    return data, {s.name: s.name for s in model.inputs}, {s.name: s.name for s in model.outputs}, {}
 
 
 # --------------------------------------------------------------------------- a stranger's file becomes an artifact

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
+from edgecompress.core.json import Json
 from edgecompress.core.model import OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import declared_ends, dynamic_axes, tensors
 from edgecompress.engines.onnx import external, layer_outputs, settling
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
 from edgecompress.engines.tensorflow import savedmodel
-from edgecompress.formats import torch_program
+from edgecompress.formats import torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,13 +57,14 @@ DTYPES = {"float": "float32", "double": "float64"}  # ONNX Runtime's words that 
 def export(request: Request) -> Artifact:
     """The model as `model.onnx`, its tensors named as in the specs. Raises StageFailed where a converter cannot."""
     model = request.model
-    proto = _from_program(model) if model.kind == "program" else _from_savedmodel(model)
+    proto, facts = _from_program(model) if model.kind == "program" else (_from_savedmodel(model), {})
     proto = _tidied(proto, model)
     external.save(proto, external.Weights(proto, request.out), request.out / FILE)
-    return Artifact(request.out, FORMAT, model.inputs, model.outputs).write()
+    return Artifact(request.out, FORMAT, model.inputs, model.outputs, facts).write()
 
 
-def _from_program(model: Artifact) -> onnx.ModelProto:
+def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
+    """The model, and the facts of what was rewritten."""
     try:
         import onnxscript  # noqa: F401 - torch's exporter asks for it after a minute
         import torch
@@ -71,6 +73,7 @@ def _from_program(model: Artifact) -> onnx.ModelProto:
             f"a torch net as ONNX needs {error.name}, not installed; run: pip install 'edgecompress[torch]'"
         ) from error
     program = torch_program.load(model.file(".pt2"))
+    facts = torch_shortcuts.folded(program)
     names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
     try:
         exported = torch.onnx.export(
@@ -85,7 +88,7 @@ def _from_program(model: Artifact) -> onnx.ModelProto:
         )
     except Exception as error:
         raise StageFailed(f"runtime onnx: torch.onnx.export: {first_line(error)}") from error
-    return exported.model_proto
+    return exported.model_proto, facts
 
 
 def _from_savedmodel(model: Artifact) -> onnx.ModelProto:

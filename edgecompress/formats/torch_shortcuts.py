@@ -1,0 +1,110 @@
+"""Shortcuts without parameters in a program of torch.export: slices and zeros as the 1x1 convolution that they are.
+
+He et al. (2015, arXiv:1512.03385, section 4.1, option A) have a shortcut take every second pixel and pad its channels
+with zeros. That is a convolution with a stride of 2 whose weights are an identity between zeros. Runtimes have a kernel
+for it, in the layout of the convolutions beside it and quantized as they are; slices and paddings they copy, some in
+another layout, ExecuTorch outside of XNNPACK. The numbers stay as they are: each is multiplied by one, others by zero.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from edgecompress.core.json import Json
+from edgecompress.core.model import REWRITES
+
+if TYPE_CHECKING:
+    import torch
+
+SAYS = "slices and zeros of shortcuts as 1x1 convolutions"
+SLICE = "aten.slice.Tensor"
+PADS = ("aten.pad.default", "aten.constant_pad_nd.default")
+
+
+def folded(program: torch.export.ExportedProgram) -> dict[str, Json]:
+    """Makes convolutions of shortcuts, in place; the facts that tell it: {"rewrites": {SAYS: [module]}}, or nothing."""
+    names = list[str]()
+    for pad in [node for node in program.graph.nodes if str(node.target) in PADS]:
+        zeros, (source, stride) = _zeros(pad), _sliced(pad.args[0])
+        if zeros and max(stride) > 1 and str(source.target) != SLICE:
+            names.append(_module(pad))
+            _convolve(program, pad, (source, stride), zeros)
+    if not names:
+        return {}
+    program.graph_module.recompile()
+    return {REWRITES: {SAYS: names}}
+
+
+def _zeros(pad: torch.fx.Node) -> tuple[int, int] | None:
+    """How many channels of zeros a padding of images puts before and behind; None for any other padding."""
+    widths, *how = pad.args[1:]
+    value = [each for each in (*how, *pad.kwargs.values()) if each not in ("constant", None, 0)]
+    made = pad.meta["val"]
+    known = all(isinstance(size, int) for size in (*widths, *made.shape[1:2]))
+    if value or not known or len(widths) != 6 or any(widths[:4]) or min(widths[4:]) < 0:
+        return None
+    return (widths[4], widths[5]) if made.dim() == 4 and made.is_floating_point() else None
+
+
+def _sliced(node: torch.fx.Node) -> tuple[torch.fx.Node, list[int]]:
+    """What slices of whole axes, x[:, :, ::2, ::2], that nothing else reads begin with, and the steps of the pixels."""
+    stride = [1, 1]
+    while str(node.target) == SLICE and len(node.users) == 1:
+        given = dict(zip(("tensor", "axis", "begin", "end", "step"), node.args, strict=False))
+        axis, step = given.get("axis", 0), given.get("step", 1)
+        whole = not given.get("begin") and given.get("end") in (None, sys.maxsize)
+        if not whole or not isinstance(step, int) or (axis not in (2, 3) and step != 1):
+            break
+        if axis in (2, 3):
+            stride[axis - 2] *= step
+        node = given["tensor"]
+    return node, stride
+
+
+def _module(node: torch.fx.Node) -> str:
+    stack: Mapping[str, tuple[str, object]] = node.meta.get("nn_module_stack") or {}
+    return next(reversed([path for path, _ in stack.values() if path]), node.name)
+
+
+def _convolve(
+    program: torch.export.ExportedProgram,
+    pad: torch.fx.Node,
+    sliced: tuple[torch.fx.Node, list[int]],
+    zeros: tuple[int, int],
+) -> None:
+    """The convolution in the place of a padding, under its name, and of the slices that it reads."""
+    import torch
+
+    source, stride = sliced
+    value = source.meta["val"]
+    identity = torch.eye(int(value.shape[1]), dtype=value.dtype)
+    weight = torch.nn.functional.pad(identity, (0, 0, *zeros))[:, :, None, None]
+    held = _parameter(program, f"{_module(pad)}.{pad.name}.weight", torch.nn.Parameter(weight, requires_grad=False))
+    with program.graph.inserting_before(pad):
+        conv = program.graph.call_function(torch.ops.aten.conv2d.default, (source, held, None, stride))
+    conv.meta = {key: told for key, told in pad.meta.items() if key != "torch_fn"}
+    pad.replace_all_uses_with(conv)
+    node, name = pad, pad.name
+    while node is not source:
+        before = node.args[0]
+        program.graph.erase_node(node)
+        node = before
+    conv.name = name  # by which an output of the program, and a layer of a diagnosis, is known
+
+
+def _parameter(program: torch.export.ExportedProgram, name: str, value: torch.nn.Parameter) -> torch.fx.Node:
+    """A further parameter of a program, behind those that it has."""
+    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+    specs = program.graph_signature.input_specs
+    places = [node for node in program.graph.nodes if node.op == "placeholder"]
+    last = sum(spec.kind == InputKind.PARAMETER for spec in specs)
+    mode = next(node.meta["val"].fake_mode for node in places if hasattr(node.meta.get("val"), "fake_mode"))
+    with program.graph.inserting_before(places[last]):
+        held = program.graph.placeholder(f"p_{name.replace('.', '_')}")
+    held.meta["val"] = mode.from_tensor(value, static_shapes=True)
+    specs.insert(last, InputSpec(InputKind.PARAMETER, TensorArgument(held.name), name))
+    program.state_dict[name] = value
+    return held
