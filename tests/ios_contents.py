@@ -18,6 +18,7 @@ from edgecompress.core.package_names import names
 from edgecompress.core.settings import Preprocess
 from edgecompress.data import preprocess, tensors
 from edgecompress.packaging import model_card as cards
+from edgecompress.packaging import pack
 from edgecompress.plugins.packagers import ios
 
 LABELS = ("cat", "dog", "fox", "owl")
@@ -140,9 +141,13 @@ def _declared(declared: Preprocess | None) -> Mapping[str, Any] | None:
     return {**told, "mean": list(declared.mean), "std": list(declared.std), "input": "image"}
 
 
-def built(folder: Path, **how: Any) -> tuple[Path, Contents]:
-    """A package's tree, without what packaging adds, and what it was made of."""
+def built(folder: Path, packed: bool = False, **how: Any) -> tuple[Path, Contents]:
+    """A package's tree, without what packaging adds, and what it was made of; `packed`: with a packed model."""
+    if packed:
+        how["packaged"] = {"by": __version__, "options": {"packed": True}, "platforms": []}
     given = contents(folder, **how)
+    if packed:
+        given = pack.packed_model(dataclasses.replace(given, options=ios.Options(packed=True)), folder / "carried")
     root = folder / f"{given.names.slug}-ios"
     root.mkdir()
     ios.build(given, root)

@@ -27,10 +27,10 @@ READY_S = 60
 Change = Callable[[bytes], bytes]
 
 
-def packed(shipped: Path, out: Path) -> Path:
+def packed(shipped: Path, out: Path, **settings: Any) -> Path:
     """The package of a shipped folder, opened: its top folder."""
     out.mkdir(parents=True, exist_ok=True)
-    file = package.package(shipped, "web", out / "package.zip")
+    file = package.package(shipped, "web", out / "package.zip", settings=settings)
     with zipfile.ZipFile(file) as archive:
         archive.extractall(out / "opened")
     (root,) = (out / "opened").iterdir()

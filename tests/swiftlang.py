@@ -64,6 +64,14 @@ def swift(work: Path, tool: str, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
+def put_zlib(folder: Path) -> None:
+    """zlib for what is built in there: this machine's header, and the library of Swift's own Debian."""
+    folder.mkdir(exist_ok=True)
+    for name in ("zlib.h", "zconf.h"):
+        shutil.copy(Path("/usr/include") / name, folder)
+    (folder / "libz.so").symlink_to("/usr/lib/x86_64-linux-gnu/libz.so.1")
+
+
 # --------------------------------------------------------------------------- fetching
 
 

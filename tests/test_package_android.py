@@ -300,4 +300,4 @@ def test_without_a_jdk_the_error_names_the_command(monkeypatch: pytest.MonkeyPat
 
 
 def test_options_are_the_packagers_own() -> None:
-    assert {f.name for f in dataclasses.fields(android.Options)} == {"namespace", "group", "ai_pack"}
+    assert {f.name for f in dataclasses.fields(android.Options)} == {"namespace", "group", "ai_pack", "packed"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,25 @@ def test_a_session_has_the_settings_that_the_model_was_verified_with(small: Open
     other = packed(folder, tmp_path)
     chosen = android_packages.jvm(other, tmp_path / "jvm", "onnx")("settings", [other.assets])
     assert chosen == ["{asked.arena=false, asked.level=BASIC_OPT}"]
+
+
+def test_a_packed_model_is_unpacked_once_and_again_where_the_system_cleared_the_cache(tmp_path: Path) -> None:
+    opened = packed(package_inputs.shipped(tmp_path / "shipped"), tmp_path, packed=True)
+    assert [file.name for file in (opened.slug / "model").iterdir()] == ["model.onnx.packed"]
+    run = android_packages.jvm(opened, tmp_path / "jvm", "onnx")
+    assert [android_packages.steps(line) for line in run("selftest", [opened.assets, opened.assets])] == [
+        PASSES,
+        PASSES,
+    ]
+    (folder,) = (tmp_path / "jvm" / "cache").iterdir()
+    whole = (folder / "model" / "model.onnx").read_bytes()
+    assert hashlib.sha256(whole).hexdigest() == opened.card["model"]["files"][0]["sha256"]
+    shutil.rmtree(folder)
+    changed = android_packages.copied(opened, tmp_path / "changed")
+    flip(changed / "small-pets/model/model.onnx.packed", 0.5)
+    first, second = run("selftest", [changed, opened.assets])
+    assert first.startswith("broken: java.io.IOException: the packed model is damaged")
+    assert android_packages.steps(second) == PASSES
 
 
 def test_a_picture_is_classified_as_python_does(small: Opened, run: Jvm) -> None:

@@ -66,6 +66,21 @@ def test_a_package_passes_its_own_checks(tmp_path: Path, kind: str) -> None:
     assert all(reason == _ios_checks.NO_PARSER for status, reason in found.values() if status == "skipped")
 
 
+def test_a_packed_model_is_carried_packed_alone_beside_what_unpacks_it(tmp_path: Path) -> None:
+    root, given = built(tmp_path, kind="mlpackage", packed=True)
+    assert {status for status, _ in verdicts(root, given.card).values()} <= {"pass", "skipped"}
+    files = [p.name for p in (root / "Sources/SmallPets/Resources/model").rglob("*") if p.is_file()]
+    assert sorted(files) == ["Manifest.json.packed", "model.mlmodel.packed"]
+    assert 'link "z"' in (root / "Sources/SmallPetsZlib/module.modulemap").read_text()
+    assert '"SmallPetsZlib",' in (root / "Package.swift").read_text()
+    assert "Unpack.folder" in (root / "Sources/SmallPets/SmallPetsModel.swift").read_text()
+    damaged = next(root.rglob("Manifest.json.packed"))
+    damaged.write_bytes(damaged.read_bytes()[:-2])
+    (tmp_path / "work").mkdir()
+    with pytest.raises(InputError, match="is damaged"):
+        ios.checks(root, given.card, tmp_path / "work")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_payload_lies_in_it_byte_for_byte(tmp_path: Path, kind: str) -> None:
     root, given = built(tmp_path, kind=kind)

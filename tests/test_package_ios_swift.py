@@ -68,6 +68,7 @@ def laid(work: Path, system: Path, kind: str, **how: Any) -> tuple[Path, Content
     for package in (DATA / "packages").iterdir():
         shutil.copytree(package, work / "packages" / package.name)
         shutil.copy(DATA / "Replay.swift", next((work / "packages" / package.name / "Sources").iterdir()))
+    swiftlang.put_zlib(work / "zlib")
     manifest = root / "Package.swift"
     text = re.sub(
         r'\.package\(\s*url: "[^"]*/([^"/]+)",[^)]*\)', r'.package(path: "/given/packages/\1")', manifest.read_text()
@@ -91,7 +92,8 @@ def _answers(folder: Path, given: Contents) -> None:
 def package(root: Path, tool: str, *arguments: str) -> Any:
     """`swift build` and the like, of a package."""
     linked = [f"-Xlinker=-l{name}" for name in SYSTEM]
-    flags = ["-Xswiftc", "-I/given/system", "-Xlinker", "-L/given/system", *linked]
+    zlib = ["-Xcc", "-I/given/zlib", "-Xlinker", "-L/given/zlib"]
+    flags = ["-Xswiftc", "-I/given/system", "-Xlinker", "-L/given/system", *zlib, *linked]
     flags = [part for flag in flags for part in (flag.split("=") if flag.startswith("-Xlinker=") else [flag])]
     place = f"/given/{root.name}"
     return swiftlang.swift(root.parent, "swift", tool, "--disable-sandbox", "--package-path", place, *flags, *arguments)
@@ -124,7 +126,9 @@ def built_and_tested(tmp_path_factory: pytest.TempPathFactory, system: Path) -> 
 
     @functools.cache
     def made(kind: str) -> Tested:
-        root, given = laid(tmp_path_factory.mktemp(kind), system, kind, quantized=kind == "tflite")
+        root, given = laid(
+            tmp_path_factory.mktemp(kind), system, kind, quantized=kind == "tflite", packed=kind == "pte"
+        )
         return Tested(root, given, package(root, "test"))
 
     return made

@@ -28,7 +28,7 @@ from edgecompress.commands import package
 from edgecompress.core import config
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.package_contents import PackageCheck, digest
-from edgecompress.packaging import archive, golden, model_card
+from edgecompress.packaging import archive, golden, model_card, verify
 from edgecompress.packaging.board_runner import bundled, inputs
 from edgecompress.plugins.packagers import _tar_checks, _tar_wheels, tar
 from edgecompress.reporting import external_results
@@ -91,6 +91,22 @@ def test_its_checks_pass_and_say_what_they_could_not_look_at(null: Path, tmp_pat
     found = {name: check.status for name, check in judged(null, tmp_path).items()}
     told = dict.fromkeys(("scripts", "runner", "service"), "pass")
     assert found == {**told, "requirements": "skipped", "installation": "skipped"}
+
+
+def test_a_packed_model_is_unpacked_where_it_is_installed_and_verified(tmp_path: Path) -> None:
+    file = package.package(
+        package_inputs.null(tmp_path / "dist"), "tar", tmp_path / "p.tar.gz", {**SMALL, "packed": True}
+    )
+    assert [check for check in verify.verify(file) if check.status == "fail"] == []
+    root = opened(file, tmp_path / "opened")
+    (packed,) = (root / "payload/model").iterdir()
+    assert packed.name == "model.null.packed"
+    assert failed(root) == {}
+    assert (root / "payload/model/model.null").read_bytes() == (tmp_path / "dist/artifact/model.null").read_bytes()
+    (root / "payload/model/model.null").unlink()
+    packed.write_bytes(packed.read_bytes()[:-1])
+    done = run(root, "self-test")
+    assert done.returncode == 2 and "model.null.packed: is damaged" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_what_no_wheel_runs_comes_without_a_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,16 @@ def test_the_tree_has_what_a_page_needs_and_passes_its_checks(root: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_packed_model_is_carried_packed_alone(cache: Path, tmp_path: Path) -> None:
+    import package_inputs
+    from package_web import packed
+
+    root = packed(package_inputs.shipped(tmp_path / "shipped"), tmp_path / "package", packed=True)
+    assert [file.name for file in (root / "model").iterdir()] == ["model.onnx.packed"]
+    assert found(root) == {} and '"packed": true' in (root / "spec.js").read_text()
+
+
+@pytest.mark.slow
 def test_the_readme_has_at_most_three_steps_and_tells_the_size(root: Path) -> None:
     readme = (root / "README.md").read_text()
     assert [line[:2] for line in readme.splitlines() if line[:1].isdigit()] == ["1.", "2.", "3."]

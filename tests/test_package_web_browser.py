@@ -97,6 +97,18 @@ def test_the_self_test_passes(page: Page) -> None:
     assert page.browser.execute_script("return document.getElementById('self-test').dataset.state") == "pass"
 
 
+@pytest.mark.skipif(vectors.adds_in_16_bits(), reason=vectors.WHY)
+def test_a_packed_model_is_unpacked_in_memory(
+    browser: Any, shipped: dict[str, Path], served: Served, tmp_path: Path
+) -> None:
+    root = packed(shipped["int8"], tmp_path, packed=True)
+    assert not (root / "model" / "model.onnx").exists()
+    sound = opened(browser, served.add("packed", root))
+    assert sound.texts("#steps .mark") == ["✓"] * 4 and sound.console == []
+    damaged = opened(browser, served.add("damaged", root, {"model/model.onnx.packed": wrong_byte(60)}))
+    assert damaged.text("#verdict").startswith("The model does not load: the packed model ")
+
+
 def test_a_session_has_the_settings_that_the_model_was_verified_with(page: Page) -> None:
     asked = "const { options } = await import('./session.js'); const { default: spec } = await import('./spec.js');"
     known = page.asked(asked + "return options(spec.settings);")

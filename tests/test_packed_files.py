@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import struct
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import swiftlang
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +21,8 @@ from edgecompress.commands import pack_file
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact
 from edgecompress.formats import packed_file, stored_tensors
+from edgecompress.packaging import render
+from edgecompress.plugins.packagers import _android_java
 
 CODEBOOK = np.random.default_rng(0).choice(np.array([0, 0, 0, -0.0, 1.5, np.nan], "<f4"), 3000)
 FLOATS = np.random.default_rng(0).normal(size=999).astype("<f4")
@@ -152,6 +158,142 @@ def test_the_file_of_a_folder_that_was_shipped_is_packed_by_its_tensors(
     done = pack_file.pack("net")
     assert done.packed_bytes < 0.09 * CODEBOOK.nbytes + FLOATS[:400].nbytes
     assert packed_file.unpack(Path("model.onnx.packed").read_bytes()) == Path("net/model.onnx").read_bytes()
+
+
+# --------------------------------------------------------------------------- in the languages of packages
+
+JAVA = """
+package ai.edgecompress.model;
+
+import java.io.*;
+
+/** Unpacks "0.packed", "1.packed", ... below a folder; of a damaged one nothing is left. */
+public final class Main {
+    public static void main(String[] given) throws IOException {
+        for (int i = 0; new File(given[0], i + ".packed").exists(); i++) {
+            File out = new File(given[0], i + ".out");
+            try (InputStream in = new BufferedInputStream(new FileInputStream(new File(given[0], i + ".packed")));
+                    OutputStream to = new BufferedOutputStream(new FileOutputStream(out))) {
+                Unpack.write(in, to);
+            } catch (IOException damaged) {
+                out.delete();
+            }
+        }
+    }
+}
+"""
+NODE = """
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+const [script, folder] = process.argv.slice(-2);
+const { unpacked } = await import(script);
+const sizes = JSON.parse(readFileSync(`${folder}/sizes.json`));
+for (let i = 0; i < sizes.length; i++) {
+  const packed = new Uint8Array(readFileSync(`${folder}/${i}.packed`)).buffer;
+  const found = await unpacked(packed, sizes[i]).catch((error) => error);
+  if (!(found instanceof Error)) writeFileSync(`${folder}/${i}.out`, new Uint8Array(found));
+  else if (!found.message.startsWith("the packed model ")) throw found;
+}
+"""
+SWIFT = """
+import Foundation
+
+enum ModelSpec {
+    static var digest = ""
+    static var files: [FileSpec] = []
+}
+
+enum Digest {
+    static func sha256(of file: URL) throws -> String {
+        SHA256.hash(data: try Data(contentsOf: file)).map { String(format: "%02x", $0) }.joined()
+    }
+}
+
+let given = URL(fileURLWithPath: "/given")
+for line in try String(contentsOf: given.appendingPathComponent("files.txt"), encoding: .utf8).split(separator: "\\n") {
+    let parts = line.split(separator: " ").map(String.init)
+    ModelSpec.digest = parts[0]
+    ModelSpec.files = [FileSpec(path: parts[0], bytes: Int(parts[1])!, sha256: parts[2])]
+    for _ in 0..<2 {  // the second time it is there
+        guard let folder = try? Unpack.folder(from: given) else { continue }
+        let out = given.appendingPathComponent(parts[0] + ".out")
+        try? FileManager.default.removeItem(at: out)
+        try FileManager.default.copyItem(at: folder.appendingPathComponent(parts[0]), to: out)
+    }
+}
+"""
+TEMPLATES = render.FOLDER
+
+
+def java(work: Path) -> None:
+    (work / "Main.java").write_text(JAVA)
+    shutil.copy(TEMPLATES / "android/java/model/Unpack.java", work)
+    _android_java.compile([work / "Main.java", work / "Unpack.java"], work / "classes")
+    subprocess.run(["java", "-cp", str(work / "classes"), "ai.edgecompress.model.Main", str(work)], check=True)
+
+
+def node(work: Path) -> None:
+    script = TEMPLATES / "web/unpack.js"
+    subprocess.run(["node", "--input-type=module", "-e", NODE, "--", str(script), str(work)], check=True)
+
+
+def swift(work: Path) -> None:
+    system = Path(__file__).with_name("data") / "swift" / "system"
+    made = {
+        "Unpack.swift": "Unpack.swift.j2",
+        "zlib/module.modulemap": "module.modulemap.j2",
+        "zlib/shim.h": "sources/shim.h",
+    }
+    render.render("ios", work, {"camel": "Net"}, made)
+    swiftlang.put_zlib(work / "zlib")
+    sources = [TEMPLATES / "ios/sources" / name for name in ("Numbers.swift", "Engine.swift")]
+    for file in (*sources, system / "CryptoKit.swift"):
+        shutil.copy(file, work)
+    (work / "main.swift").write_text(SWIFT)
+    given = [f"/given/{name}.swift" for name in ("Unpack", "Numbers", "Engine", "CryptoKit", "main")]
+    flags = ("-O", "-wmo", "-swift-version", "5", "-I/given/zlib", "-L/given/zlib", "-o", "/given/unpack")
+    for tool, arguments in (("swiftc", [*flags, *given]), ("/given/unpack", [])):
+        done = swiftlang.swift(work, tool, *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    "language",
+    [
+        pytest.param(java, marks=[pytest.mark.jdk, pytest.mark.slow]),
+        pytest.param(node, marks=pytest.mark.node),
+        pytest.param(swift, marks=[pytest.mark.swift, pytest.mark.slow]),
+    ],
+)
+def test_every_language_of_packages_unpacks_squeezenet_and_refuses_what_python_refuses(
+    language: Callable[[Path], None], shared_data: Path, tmp_path: Path
+) -> None:
+    net = (shared_data / "models" / "squeezenet_v1.0_dc.safetensors").read_bytes()
+    small, packed = packed_of(CODEBOOK, FLOATS, np.where(CODEBOOK == 1.5, np.resize(FLOATS, 3000), 0), between=b"")
+    (tmp_path / "0.safetensors").write_bytes(net)
+    tensors = stored_tensors.of(Artifact(tmp_path, ""))
+    files = [(net, packed_file.pack(net, tensors)), (small, packed), *((small, each) for each in damaged(packed))]
+    for i, (_, each) in enumerate(files):
+        (tmp_path / f"{i}.packed").write_bytes(each)
+    lines = [f"{i} {len(data)} {hashlib.sha256(data).hexdigest()}" for i, (data, _) in enumerate(files)]
+    (tmp_path / "files.txt").write_text("\n".join(lines))
+    (tmp_path / "sizes.json").write_text(json.dumps([len(data) for data, _ in files]))
+    language(tmp_path)
+    outs = [tmp_path / f"{i}.out" for i in range(len(files))]
+    assert outs[0].read_bytes() == net and outs[1].read_bytes() == small
+    found = {i for i, out in enumerate(outs) if out.exists()}
+    assert all(outs[i].read_bytes() == files[i][0] for i in found)
+    if language is swift:  # size and digest are compiled in there, and not read
+        files = [(data, each[:4] + packed[4:40] + each[40:]) for data, each in files]
+    assert found - {0} == {i for i, (_, each) in enumerate(files) if i and sound(each)}
+
+
+def sound(packed: bytes) -> bool:
+    try:
+        packed_file.unpack(packed)
+    except InputError:
+        return False
+    return True
 
 
 @pytest.mark.shared

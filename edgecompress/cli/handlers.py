@@ -327,11 +327,20 @@ def package(args: argparse.Namespace) -> int:
     """Packages a shipped artifact for an app."""
     from edgecompress.cli import console
     from edgecompress.commands import package
+    from edgecompress.packaging import download
 
-    made = package.package(args.artifact, args.packager, args.out, _pairs(args.set, "version=1.0.0"), args.sign)
-    signature = f"{made}.minisig" if args.sign else None
-    facts = {"package": str(made), "size_bytes": made.stat().st_size, "signature": signature}
-    console.say(args, facts, "\n".join(filter(None, (str(made), None if args.quiet else signature))))
+    made = package.packaged(args.artifact, args.packager, args.out, _pairs(args.set, "version=1.0.0"), args.sign)
+    signature = f"{made.file}.minisig" if args.sign else None
+    size = made.file.stat().st_size
+    facts = {
+        "package": str(made.file),
+        "size_bytes": size,
+        "download_s": download.seconds(size),
+        "warning": made.warning or None,
+        "signature": signature,
+    }
+    more = [signature, download.line(size), made.warning and f"warning: {made.warning}"]
+    console.say(args, facts, "\n".join(filter(None, [str(made.file), *([] if args.quiet else more)])))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgecompress.commands.shipped_folder import folder_named, runtime_of, shipped
@@ -13,6 +14,14 @@ from edgecompress.packaging.model_card import Shipped
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.job import Name
 from edgecompress.reporting import read
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A package's file, and what an app store says against its size, or ""."""
+
+    file: Path
+    warning: str
 
 
 @edge_errors
@@ -28,7 +37,14 @@ def package(
     `packager`: empty, the target's. `settings`: "name", "version", and the packager's own options. `sign`: a secret
     key of minisign; the signature lies beside the package then.
     """
-    from edgecompress.packaging import pack, signing
+    return packaged(path, packager, out, settings, sign).file
+
+
+def packaged(
+    path: Name, packager: str, out: Name | None, settings: Mapping[str, Json] | None, sign: Name | None
+) -> Packaged:
+    """The same, with what the command says of it."""
+    from edgecompress.packaging import download, pack, signing
 
     given = folder_named(path)
     shipped = _to_pack(given)
@@ -39,10 +55,11 @@ def package(
     beside = given.resolve()
     place = Path(out or beside.with_name(f"{beside.name}-{packager}{module.SUFFIX}")).resolve()
     output_place.check_file(place, "--out")
-    made = pack.pack(shipped, packager, place, settings)
+    card = pack.pack(shipped, packager, place, settings)
     if key is not None:
-        signing.sign(made, key)
-    return made
+        signing.sign(place, key)
+    warning = download.warning(packager, card["packaged"]["options"], place.stat().st_size)
+    return Packaged(place, warning)
 
 
 def _to_pack(path: Path) -> Shipped:

@@ -30,7 +30,8 @@ class Contents:
     `payload` is a folder with `model/` (the artifact's files), `golden/` (raw little-endian numbers of one test item:
     as it came, as the model takes it, as the model answered), `labels.json`, `tokenizer/` where the source has one,
     and the card. Every package carries those files with these bytes; only where they lie differs. `options` is the
-    packager's own Options.
+    packager's own Options. `carried` is the folder that goes into the package: the payload, or, where the options have
+    packed = true, the same with the files of `model/` packed, .packed behind their names (formats.packed_file).
     """
 
     card: Card
@@ -38,6 +39,12 @@ class Contents:
     payload: Path
     options: Any = None
     platforms: tuple[str, ...] = ()  # of the target's devices, as shell patterns; empty: any
+    packed: Path | None = None  # that folder, where it is not the payload
+
+    @property
+    def carried(self) -> Path:
+        """What goes into the package."""
+        return self.packed or self.payload
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,11 @@ def digest(card: Card) -> str:
     """The sha256 of the model: over "path, NUL, sha256, newline" of each of its files, in order."""
     lines = (f"{file['path']}\0{file['sha256']}\n" for file in card["model"]["files"])
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def is_packed(card: Card) -> bool:
+    """Whether the package carries the model's files packed."""
+    return card["packaged"]["options"].get("packed") is True
 
 
 def listed(card: Card) -> dict[str, str]:

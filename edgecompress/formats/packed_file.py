@@ -144,7 +144,7 @@ def unpack(packed: bytes) -> bytes:
             data += piece
     except (ValueError, IndexError, struct.error, zlib.error) as error:
         raise InputError(f"is damaged at byte {at:,} of {len(packed):,}: {error}; pack the file again") from error
-    if hashlib.sha256(data).digest() != digest:
+    if len(data) != whole or hashlib.sha256(data).digest() != digest:
         raise InputError("is damaged: its bytes are not those that were packed (sha256 differs); pack the file again")
     return bytes(data)
 

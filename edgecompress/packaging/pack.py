@@ -14,9 +14,10 @@ from edgecompress.core import atomic_file, config, registry, work_folder
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import sha256_of
-from edgecompress.core.package_contents import CARD, Contents
+from edgecompress.core.package_contents import CARD, Contents, artifact, is_packed
 from edgecompress.core.package_names import names
-from edgecompress.packaging import archive, bom, model_card
+from edgecompress.formats import packed_file, stored_tensors
+from edgecompress.packaging import archive, bom, model_card, packed_payload
 from edgecompress.packaging.model_card import Common, Shipped
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 SUMS = "SHA256SUMS"  # sorted lines "sha256  path", of every other file of the package
 
 
-def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Json] | None = None) -> Path:
-    """Writes the package to `place`, all of it or nothing; returns `place`.
+def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Json] | None = None) -> Card:
+    """Writes the package to `place`, all of it or nothing; returns its card.
 
     `settings`: "name", "version" and the packager's own options, texts as after --set.
     Raises InputError, MissingDependency; StageFailed where it cannot be written: no room, no folder.
@@ -41,13 +42,13 @@ def pack(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Js
         ) from error
 
 
-def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Json]) -> Path:
+def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str, Json]) -> Card:
     module = registry.load("packagers", packager)
     check_format(packager, module, shipped.artifact.kind)
     common, options = _options(module, settings, packager)
     with work_folder.folder(place) as work:
         tree = work / "tree"
-        contents = payload(shipped, packager, common, work / "payload", options)
+        contents = packed_model(payload(shipped, packager, common, work / "payload", options), work / "packed")
         root = tree / f"{contents.names.slug}-{packager}"
         root.mkdir(parents=True)
         module.build(contents, root)
@@ -56,7 +57,7 @@ def _packed(shipped: Shipped, packager: str, place: Path, settings: Mapping[str,
         atomic_file.sync(work / "package")
         (work / "package").replace(place)
         atomic_file.sync(place.parent)
-    return place
+    return contents.card
 
 
 def payload(
@@ -65,6 +66,20 @@ def payload(
     """The input of a packager, created in `folder`, which must not exist."""
     folder.mkdir(parents=True)
     return contents(model_card.build(shipped, packager, common, folder, options), folder, options)
+
+
+def packed_model(contents: Contents, folder: Path) -> Contents:
+    """With the files of the model packed in `folder`, where the options ask for that. Raises MissingDependency."""
+    card = contents.card
+    if not is_packed(card):
+        return contents
+    shutil.copytree(contents.payload, folder)
+    tensors = list(stored_tensors.of(artifact(card, contents.payload)))
+    for told in card["model"]["files"]:
+        file = folder / told["path"]
+        packed_payload.packed(file).write_bytes(packed_file.pack(file.read_bytes(), tensors))
+        file.unlink()
+    return dataclasses.replace(contents, packed=folder)
 
 
 def contents(card: Card, folder: Path, options: DataclassInstance | None) -> Contents:

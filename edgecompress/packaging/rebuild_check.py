@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import config
 from edgecompress.core.errors import InputError
-from edgecompress.core.package_contents import CARD, listed
+from edgecompress.core.package_contents import CARD, MODEL, is_packed, listed
 from edgecompress.core.version import __version__
-from edgecompress.packaging import archive, bom, pack
+from edgecompress.packaging import archive, bom, pack, packed_payload
 
 if TYPE_CHECKING:
     from edgecompress.core.model_card import Card
 
 
-def check(card: Card, payload: Path, module: ModuleType, root: Path, work: Path) -> int:
+def check(card: Card, payload: Path, carried: Path, module: ModuleType, root: Path, work: Path) -> int:
     """How many files are written for this card, in the empty folder `work`; raises InputError unless `root` has them.
 
-    And nothing but them, the payload, and what `module` says that it carries, which its own checks look at.
+    And nothing but them, the payload as it is `carried`, and what `module` says that it carries, which its own checks
+    look at.
     """
     written, opened = (work / name for name in ("written", "opened"))
     written.mkdir()
@@ -34,7 +35,7 @@ def check(card: Card, payload: Path, module: ModuleType, root: Path, work: Path)
             raise InputError(
                 f"{shown}: is missing, or differs from what edgecompress {__version__} writes for this card"
             )
-    if more := _more(root, {*files, *_places(card, payload, root)}, module.CARRIED):
+    if more := _more(root, {*files, *_places(card, carried, root)}, module.CARRIED):
         raise InputError(f"{archive.shown(more[0])}: this file does not belong in such a package")
     return len(files)
 
@@ -49,11 +50,14 @@ def _same(ours: Path, theirs: Path, work: Path) -> bool:
     return pack.sums(work / "ours") == pack.sums(work / "theirs")
 
 
-def _places(card: Card, payload: Path, root: Path) -> set[str]:
+def _places(card: Card, carried: Path, root: Path) -> set[str]:
     """Where the payload lies in the package, unless it is in an archive of its own."""
-    if not payload.is_relative_to(root):
+    if not carried.is_relative_to(root):
         return set()
-    return {(payload / name).relative_to(root).as_posix() for name in (*listed(card), CARD)}
+    files = [carried / name for name in (*listed(card), CARD)]
+    if is_packed(card):
+        files = [packed_payload.packed(file) if file.parts[len(carried.parts)] == MODEL else file for file in files]
+    return {file.relative_to(root).as_posix() for file in files}
 
 
 def _more(root: Path, known: Collection[str], carried: Sequence[str]) -> list[str]:

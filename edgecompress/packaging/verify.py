@@ -18,13 +18,13 @@ from edgecompress.core import config, environments, registry, sandbox
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import CARD as ARTIFACT
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
-from edgecompress.core.package_contents import CARD, PAYLOAD, PackageCheck, artifact, listed
+from edgecompress.core.package_contents import CARD, PAYLOAD, PackageCheck, artifact, is_packed, listed
 from edgecompress.core.settings import Preprocess
 from edgecompress.core.version import __version__
 from edgecompress.data import preprocess, tensors
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest, PluginModule
-from edgecompress.packaging import archive, checks, golden, rebuild_check, signing
+from edgecompress.packaging import archive, checks, golden, packed_payload, rebuild_check, signing
 from edgecompress.packaging import model_card as cards
 from edgecompress.packaging.archive import shown
 from edgecompress.packaging.board_runner import predictor
@@ -50,6 +50,7 @@ class _Opened:
     root: Path | None = None
     card: Card | None = None
     module: ModuleType | None = None
+    carried: Path | None = None  # the payload as it lies in the package
     payload: Path | None = None
     checks: list[PackageCheck] = field(default_factory=list)
 
@@ -176,12 +177,15 @@ def _payload(opened: _Opened) -> str:
     """The model, the golden items, the labels and the card: these files with these bytes, and no other."""
     card, root = _known(opened), _root(opened)
     opened.module = registry.load("packagers", card["packager"])
-    payload = opened.module.payload(root, opened.folder("payload"))
+    carried = payload = opened.module.payload(root, opened.folder("payload"))
+    if is_packed(card):
+        payload = opened.work / "unpacked"
+        packed_payload.opened(card, carried, payload)
     files = [p for p in payload.rglob("*") if p.is_file() and p.relative_to(payload).parts[0] in PAYLOAD]
     there = {file.relative_to(payload).as_posix(): sha256_of(file) for file in files}
     _check_same(there, {**listed(card), CARD: sha256_of(root / CARD)}, "the card")
     _check_labels(payload / cards.LABELS, card)
-    opened.payload = payload
+    opened.carried, opened.payload = carried, payload
     return f"{len(there)} files"
 
 
@@ -208,8 +212,8 @@ def _code(opened: _Opened) -> str:
         )
     if (runtime := card["runtime"]["name"]) not in registry.names("runtimes"):
         raise NotChecked(f"this version has no runtime '{runtime}'")
-    assert opened.module is not None  # it found the payload
-    written = rebuild_check.check(card, payload, opened.module, _root(opened), opened.folder("code"))
+    assert opened.module is not None and opened.carried is not None  # it found the payload
+    written = rebuild_check.check(card, payload, opened.carried, opened.module, _root(opened), opened.folder("code"))
     return f"{written} files"
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import EdgeError, InputError
-from edgecompress.core.package_contents import digest
+from edgecompress.core.package_contents import digest, is_packed
+from edgecompress.packaging import packed_payload
 from edgecompress.packaging.board_runner import benchmark, inputs, selftest
 from edgecompress.packaging.board_runner.predictor import PAYLOAD, Predictor
 from edgecompress.packaging.board_runner.serve import Server
@@ -51,6 +52,8 @@ class BoardPackage:
     def __init__(self, runtime: str, threads: int) -> None:
         self.runtime, self.threads = runtime, threads
         self.root = Path(sys.argv[0]).resolve().parent
+        if is_packed(self.card):
+            packed_payload.unpack(self.card, self.root / PAYLOAD)
 
     @functools.cached_property
     def card(self) -> Card:

@@ -36,7 +36,7 @@ PRIVATE: Mapping[str, type] = {
 TEXT = r'"((?:[^"\\\n]|\\.)*)"'  # the inside of a literal
 PLACE = re.compile(rf"\bpath:\s*{TEXT}")
 RESOURCE = re.compile(rf"\.(?:copy|process|embedInCode)\(\s*{TEXT}")
-TARGET = re.compile(r"\.(?:target|executableTarget|testTarget)\(\s*name:")
+TARGET = re.compile(r"\.(?:target|executableTarget|testTarget|systemLibrary)\(\s*name:")
 FILE = re.compile(rf"FileSpec\(\s*path: {TEXT}, bytes: (\d+),\s*sha256: {TEXT}\)")
 TENSOR = re.compile(rf"TensorSpec\(\s*name: {TEXT}, feature: {TEXT},\s*shape: (\[[\d, ]*\]), dtype: \.(\w+),")
 NORMALISED = re.compile(r"scale: ([-+.\de]+),\s*mean: (\[[^\]\n]*\]),\s*std: (\[[^\]\n]*\]),")
@@ -46,8 +46,8 @@ SETTING = re.compile(rf"^        \({TEXT}, {TEXT}\),$", re.MULTILINE)
 ESCAPE = re.compile(r"\\u\{([0-9a-f]{1,6})\}")
 
 
-def every(root: Path, card: Card, resources: Path) -> Iterator[PackageCheck]:
-    """A check each; what is wrong is its reason."""
+def every(root: Path, card: Card, resources: Path, models: Path) -> Iterator[PackageCheck]:
+    """A check each; what is wrong is its reason. `models`: the resources with the model's files as they are."""
     looks: dict[str, Callable[[], None]] = {
         MANIFEST: lambda: _manifest(root),
         "Swift syntax": lambda: _syntax(root),
@@ -55,7 +55,7 @@ def every(root: Path, card: Card, resources: Path) -> Iterator[PackageCheck]:
         "privacy manifest": lambda: _privacy(resources.parent / PRIVACY),
     }
     if card["model"]["format"] == "mlpackage":
-        looks["mlpackage items"] = lambda: _items(resources / card["model"]["main"])
+        looks["mlpackage items"] = lambda: _items(models / card["model"]["main"])
     return checks.made(looks)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import sha256_of
-from edgecompress.core.package_contents import PackageCheck
+from edgecompress.core.package_contents import PackageCheck, is_packed
 from edgecompress.packaging import checks
 from edgecompress.plugins.packagers import _web_ort
 
@@ -28,7 +28,7 @@ TEMPLATES: Mapping[str, str] = {
 }  # path in the package -> template
 SCRIPTS = (
     *("canvas.js", "files.js", "measure.js", "page.js", "pictures.js"),
-    *("processing.js", "selftest.js", "session.js", "show.js", "tensors.js"),
+    *("processing.js", "selftest.js", "session.js", "show.js", "tensors.js", "unpack.js"),
 )
 OURS = (PAGE, "page.css", "model.js", *SCRIPTS)  # files that a browser acts on
 POLICY = (
@@ -46,7 +46,8 @@ def spec(card: Card) -> dict[str, object]:
     """What the wrapper has compiled in: spec.js is this, as one JSON value."""
     runtime = {"name": _web_ort.NAME, "version": _web_ort.VERSION}
     told = {key: value for key, value in card.items() if key in COMPILED}
-    return {"schema": SCHEMA, "runtime": runtime, "settings": card["runtime"].get("settings", {}), **told}
+    settings = card["runtime"].get("settings", {})
+    return {"schema": SCHEMA, "runtime": runtime, "settings": settings, "packed": is_packed(card), **told}
 
 
 def every(root: Path, card: Card, ort: str) -> Iterator[PackageCheck]:

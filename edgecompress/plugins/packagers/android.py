@@ -44,6 +44,7 @@ class Options:
     namespace: str = ""
     group: str = ""
     ai_pack: bool = False  # the model in a Play AI pack of its own, not in the library
+    packed: bool = False  # the model in its packed form, which is unpacked once into the app's cache
 
     def __post_init__(self) -> None:
         if self.namespace and (not PACKAGE.fullmatch(self.namespace) or WORDS & {*self.namespace.split(".")}):
@@ -65,7 +66,7 @@ def build(contents: Contents, root: Path) -> None:
         _android_maven.write(root / "maven", aar.read_bytes(), values)
     if values["ai_pack"]:
         assets = root / "aipack" / str(values["snake"]) / "src" / "main" / "assets" / contents.names.slug
-        shutil.copytree(contents.payload / MODEL, assets / MODEL)
+        shutil.copytree(contents.carried / MODEL, assets / MODEL)
     code(contents, root, root)
 
 
@@ -110,6 +111,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "namespace": options.namespace or f"{HOME}.{_segment(names.snake)}",
         "group": options.group or HOME,
         "ai_pack": options.ai_pack,
+        "packed": options.packed,
         "runtime": card["runtime"]["name"],
         "runtime_version": card["runtime"]["version"],
         "settings": settings(card),
@@ -164,7 +166,7 @@ def _library(contents: Contents, runtime: Engine, values: Mapping[str, object], 
     assets = tree / "assets" / contents.names.slug
     left = (MODEL,) if values["ai_pack"] else ()
     shutil.copytree(
-        contents.payload, assets, ignore=lambda folder, names: left if folder == str(contents.payload) else ()
+        contents.carried, assets, ignore=lambda folder, names: left if folder == str(contents.carried) else ()
     )
     archive.write(tree, out, ".zip")
 

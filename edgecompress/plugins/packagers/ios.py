@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
-from edgecompress.core.package_contents import PAYLOAD, Contents, PackageCheck
+from edgecompress.core.package_contents import PAYLOAD, Contents, PackageCheck, is_packed
+from edgecompress.packaging import packed_payload
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _ios_checks, _ios_spec
 
@@ -30,22 +31,27 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Options:
-    """Versions of the runtimes' own Swift packages; empty: that which verified the model, or the newest known here."""
+    """Versions of the runtimes' own Swift packages; empty: that which verified the model, or the newest known here.
+
+    `packed`: the model in its packed form, which is unpacked once into the app's caches.
+    """
 
     litert: str = ""  # the branch release/VERSION
     onnxruntime: str = ""  # a release of onnxruntime-swift-package-manager
     executorch: str = ""  # the branch swiftpm-VERSION
+    packed: bool = False
 
 
 def build(contents: Contents, root: Path) -> None:
     """The code, with the payload as its resources."""
     code(contents, root, root)
-    shutil.copytree(contents.payload, root / "Sources" / _ios_spec.module(contents.names.camel) / "Resources")
+    shutil.copytree(contents.carried, root / "Sources" / _ios_spec.module(contents.names.camel) / "Resources")
 
 
 def code(contents: Contents, root: Path, package: Path) -> None:
     """Package.swift, the wrapper, its tests, a benchmark and an example."""
-    values = _ios_spec.values(contents, vars(contents.options or Options()))
+    options: Options = contents.options or Options()
+    values = {**_ios_spec.values(contents, vars(options)), "packed": options.packed}
     resources = [*(f"Resources/{name}" for name in PAYLOAD if (contents.payload / name).exists()), PRIVACY]
     camel, engine = _ios_spec.module(contents.names.camel), _ios_spec.ENGINES[contents.card["model"]["format"]].type
     module = f"Sources/{camel}"
@@ -60,8 +66,18 @@ def code(contents: Contents, root: Path, package: Path) -> None:
         f"Tests/{camel}Tests/{camel}Tests.swift": "Tests.swift.j2",
         "Examples/BenchmarkView.swift": "BenchmarkView.swift.j2",
         **{f"{module}/{name}.swift": f"sources/{name}.swift" for name in SOURCES},
+        **(_unpacking(module) if options.packed else {}),
     }
     render("ios", root, {**values, "resources": resources}, files)
+
+
+def _unpacking(module: str) -> dict[str, str]:
+    """What unpacks a packed model, and the system's zlib as a module of its own."""
+    return {
+        f"{module}/Unpack.swift": "Unpack.swift.j2",
+        f"{module}Zlib/module.modulemap": "module.modulemap.j2",
+        f"{module}Zlib/shim.h": "sources/shim.h",
+    }
 
 
 def payload(root: Path, work: Path) -> Path:
@@ -74,4 +90,8 @@ def payload(root: Path, work: Path) -> Path:
 
 def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     """Manifest, Swift sources, compiled constants, privacy manifest, and the items of a .mlpackage."""
-    return _ios_checks.every(root, card, payload(root, work))
+    resources = models = payload(root, work)
+    if is_packed(card):
+        models = work / "unpacked"
+        packed_payload.opened(card, resources, models)
+    return _ios_checks.every(root, card, resources, models)

@@ -1,7 +1,8 @@
 """A tar for Linux boards: the model, one file that runs it, its wheels, a script that installs, a service that serves.
 
 options: `platform` (linux-aarch64, linux-x86_64; empty: the target's), `python` ("3.11", or several: "3.11,3.13"),
-`wheels` (false: a small package, pinned by version alone; the board fetches them), `port` of the service.
+`wheels` (false: a small package, pinned by version alone; the board fetches them), `port` of the service, `packed`
+(the model's files packed, unpacked when it is installed).
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Options:
     python: str = "3.11"
     wheels: bool = True
     port: int = 8000
+    packed: bool = False
 
     def __post_init__(self) -> None:
         if self.platform and self.platform not in _tar_wheels.MACHINES:
@@ -62,7 +64,7 @@ class Options:
 def build(contents: Contents, root: Path) -> None:
     """The payload; where a board's wheel runs it, its wheels, and the code."""
     options: Options = contents.options or Options()
-    shutil.copytree(contents.payload, root / PAYLOAD)
+    shutil.copytree(contents.carried, root / PAYLOAD)
     needed = bundled.opens_with(contents.card["runtime"]["name"])
     if needed is not None:
         pins = _tar_wheels.pinned(contents.card, needed, _pictured(contents.card))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
-from edgecompress.core.package_contents import LEVELS, Contents, PackageCheck, check_settings, settings
+from edgecompress.core.package_contents import LEVELS, Contents, PackageCheck, check_settings, is_packed, settings
 from edgecompress.packaging.render import render
 from edgecompress.plugins.packagers import _web_checks, _web_ort
 from edgecompress.plugins.packagers._web_checks import ICON, POLICY, SCRIPTS, TEMPLATES, spec
@@ -31,7 +31,9 @@ LICENCE = "LICENSE.ort"  # of the runtime, whose release has none of its own
 
 @dataclass(frozen=True)
 class Options:
-    """This packager has no options."""
+    """`packed`: the model in its packed form, which the page unpacks in memory."""
+
+    packed: bool = False
 
 
 def build(contents: Contents, root: Path) -> None:
@@ -43,7 +45,7 @@ def build(contents: Contents, root: Path) -> None:
     if len(card["model"]["files"]) != 1:
         count = len(card["model"]["files"])
         raise InputError(f"packager 'web': the model is {count} files; it takes one .onnx with its weights inside")
-    shutil.copytree(contents.payload, root, dirs_exist_ok=True)
+    shutil.copytree(contents.carried, root, dirs_exist_ok=True)
     (root / ORT).mkdir()
     for name, file in _web_ort.files().items():
         shutil.copyfile(file, root / ORT / name)
@@ -75,6 +77,7 @@ def _values(contents: Contents, ort: Path) -> dict[str, object]:
         "settings": settings(card),
         "pictures": pictured and card["postprocess"]["task"] == "classify",
         "megabytes": round(sum((ort / name).stat().st_size for name in _web_ort.FILES) / 1e6),
+        "packed": is_packed(card),
         "kilobytes": -(-sum(file["bytes"] for file in card["model"]["files"]) // 1000),
     }
 

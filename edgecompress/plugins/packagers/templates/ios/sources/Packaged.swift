@@ -10,11 +10,13 @@ struct Scored {
 /// The model of this package: opened by its runtime, checked against what it answered when it was packed.
 final class Packaged {
     let folder: URL
+    let models: URL  // the folder of the model's files: that one, but where they are packed
     let engine: Engine
     let labels: [String]
 
-    init(folder: URL, engine: Engine) throws {
+    init(folder: URL, models: URL, engine: Engine) throws {
         self.folder = folder
+        self.models = models
         self.engine = engine
         labels = try JSONDecoder().decode([String].self, from: Packaged.read(ModelSpec.labels, in: folder))
     }

@@ -30,12 +30,14 @@ struct SelfTest {
 
     /// sha256 of each model and golden file, and of the labels; nothing else lies in those folders.
     private func files() throws -> String {
-        let wanted = ModelSpec.files + ModelSpec.goldenFiles + [ModelSpec.labels]
-        for file in wanted {
-            let found = try Digest.sha256(of: model.folder.appendingPathComponent(file.path))
-            guard found == file.sha256 else { throw PackageError("\(file.path) is not the file that was packed") }
+        let beside = ModelSpec.goldenFiles + [ModelSpec.labels]
+        for (folder, files) in [(model.models, ModelSpec.files), (model.folder, beside)] {
+            for file in files {
+                let found = try Digest.sha256(of: folder.appendingPathComponent(file.path))
+                guard found == file.sha256 else { throw PackageError("\(file.path) is not the file that was packed") }
+            }
         }
-        return "\(wanted.count) files as they were packed"
+        return "\(ModelSpec.files.count + beside.count) files as they were packed"
     }
 
     /// The golden raw item, processed here, is the golden input; the card says the constants that are compiled in.

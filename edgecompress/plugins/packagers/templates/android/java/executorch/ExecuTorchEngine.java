@@ -1,5 +1,6 @@
 package ai.edgecompress.model;
 
+import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -17,7 +18,7 @@ final class ExecuTorchEngine implements Engine {
     }
 
     static Engine open(ModelFiles files, Spec spec, int threads) throws IOException {
-        String path = files.unpacked(spec).getPath();
+        String path = new File(files.unpacked(), spec.main).getPath();
         try {
             return new ExecuTorchEngine(Module.load(path, Module.LOAD_MODE_MMAP, threads), spec);
         } catch (RuntimeException refused) {

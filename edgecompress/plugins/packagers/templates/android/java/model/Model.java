@@ -33,7 +33,7 @@ final class Model implements Closeable {
             throw new IllegalArgumentException("threads is " + threads + ", and at least 1");
         }
         Spec spec = new Spec(ModelSpec.json());
-        ModelFiles files = new ModelFiles(context, spec.slug);
+        ModelFiles files = new ModelFiles(context, spec);
         Engine engine = opener.open(files, spec, threads);
         try {
             return new Model(spec, files, engine, threads);

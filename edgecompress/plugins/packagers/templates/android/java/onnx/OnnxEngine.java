@@ -5,6 +5,7 @@ import ai.onnxruntime.OnnxTensor;
 import ai.onnxruntime.OrtEnvironment;
 import ai.onnxruntime.OrtException;
 import ai.onnxruntime.OrtSession;
+import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -35,7 +36,7 @@ final class OnnxEngine implements Engine {
             apply(spec.settings, options);
             OrtSession session = spec.files.size() == 1
                     ? environment.createSession(files.map(spec.main), options)
-                    : environment.createSession(files.unpacked(spec).getPath(), options);
+                    : environment.createSession(new File(files.unpacked(), spec.main).getPath(), options);
             return new OnnxEngine(environment, options, session, spec);
         } catch (OrtException refused) {
             throw new IOException(spec.main + ": ONNX Runtime refuses it", refused);
