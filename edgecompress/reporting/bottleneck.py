@@ -168,10 +168,10 @@ def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
     reached, found.instruction = found.macs / (facts.ms * 1e6), instruction.name if instruction else ""
     if ghz:
         found.macs_per_cycle, found.peak_macs_per_cycle = reached / ghz, top / ghz if top else None
-    of = f" of {'' if measured else 'at most '}{significant(top / (ghz or 1.0), 2)}" if top else ""
+    of = f" of {'' if measured else 'at most '}{significant(top / (ghz or 1.0), 3)}" if top else ""
     by = ", ".join(filter(None, [found.instruction, "by the measured float32 roof" if measured else ""]))
     unit = f"{main} MACs a cycle" if ghz else f"{main} GMAC/s"
-    words = f"it computes {significant(reached / (ghz or 1.0), 2)}{of} {unit}{f' ({by})' if by else ''}"
+    words = f"it computes {significant(reached / (ghz or 1.0), 3)}{of} {unit}{f' ({by})' if by else ''}"
     share = sum(macs[dtype] / peak for dtype, peak in peaks.items() if peak) / (facts.ms * 1e6)
     if None in peaks.values():
         return None, f"{words}, and its peak is not known"
