@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from edgecompress.commands.package import package
     from edgecompress.commands.profile import profile
     from edgecompress.commands.search import SearchResult, search
+    from edgecompress.commands.train import train
     from edgecompress.commands.trim import Trimmed, trim
     from edgecompress.commands.verify import verify
     from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
@@ -30,6 +31,7 @@ _HOMES = {
     "commands.package": ("package",),
     "commands.profile": ("profile",),
     "commands.search": ("SearchResult", "search"),
+    "commands.train": ("train",),
     "commands.trim": ("Trimmed", "trim"),
     "commands.verify": ("verify",),
     "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
@@ -58,6 +60,7 @@ __all__ = [
     "package",
     "profile",
     "search",
+    "train",
     "trim",
     "verify",
 ]

@@ -28,7 +28,7 @@ from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.formats import torch_module
 from edgecompress.stages import golden, onnx_import, trace
 from edgecompress.techniques import finetune
-from edgecompress.techniques._training import batch_norms, checkpoint, data, log, losses, rates, setup
+from edgecompress.techniques._training import batch_norms, checkpoint, data, log, losses, minutes, rates, setup
 from edgecompress.techniques._training import loop as training
 from edgecompress.testing import zoo
 
@@ -377,6 +377,20 @@ def test_killed_and_started_again_it_ends_with_the_same_weights(residual: Case, 
     resumed = finetune.apply(again)
     assert said[0] == "resuming after epoch 2 of 4, from its checkpoint"
     assert_equal(resumed, straight)
+
+
+def test_minutes_give_as_many_epochs_as_fit(residual: Case, tmp_path: Path) -> None:
+    keep = folder(tmp_path / "keep")
+    timed = residual.train(keep, minutes=0.02)
+    epochs, steps = json.loads((keep / minutes.FILE).read_bytes())
+    assert len(timed.facts["epochs"]) == epochs >= 1
+    assert 1 <= steps <= ITEMS
+
+
+def test_a_training_that_goes_on_has_the_epochs_that_it_began_with(residual: Case, tmp_path: Path) -> None:
+    keep = folder(tmp_path / "keep")
+    (keep / minutes.FILE).write_text("[3, 1]")
+    assert len(residual.train(keep, minutes=0.02).facts["epochs"]) == 3
 
 
 def interrupted(request: Request) -> None:

@@ -30,7 +30,7 @@ from edgecompress.testing import zoo
 pytestmark = pytest.mark.slow
 ITEMS = 32
 WEIGHTED = ("l1", "l2", "bn_scale", "fpgm", "lamp")
-CRITERIA = (*WEIGHTED, "taylor", "activation")
+CRITERIA = (*WEIGHTED, "taylor", "fisher", "shapley", "activation")
 
 
 def folder(path: Path) -> Path:
@@ -344,8 +344,10 @@ def batches() -> Any:
 
 
 def scored(criterion: str, net: nn.Module, group: CoupledChannels) -> list[float]:
-    if criterion == "taylor":
-        found = criteria.by_gradient(net, [group], batches, lambda net, x: net(x).square().mean())
+    if criterion in ("taylor", "fisher"):
+        found = criteria.by_gradient(net, [group], batches, lambda net, x: net(x).square().mean(), criterion)
+    elif criterion == "shapley":
+        found = criteria.by_taking_away(net, [group], batches, lambda net, x: net(x).square().mean(), 0)
     elif criterion == "activation":
         found = criteria.by_activation(net, [group], batches, lambda net, x: net(x))
     else:
@@ -353,7 +355,7 @@ def scored(criterion: str, net: nn.Module, group: CoupledChannels) -> list[float
     return found["0"]
 
 
-@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("criterion", [c for c in CRITERIA if c != "shapley"])  # what does harm is worth less there
 def test_a_dead_channel_is_worth_least(criterion: str) -> None:
     found = scored(criterion, *units(dead=True))
     assert len(found) == 8 and min(found) == found[2] < sorted(found)[1]
@@ -401,6 +403,25 @@ def test_taylor_is_the_square_of_what_a_channel_moves() -> None:
     wanted = sum(part.detach().flatten(1).sum(1) if part.ndim > 1 else part.detach() for part in parts).double() ** 2
     found = criteria.by_gradient(net, [group], lambda: iter([x]), lambda net, x: net(x).square().mean())["0"]
     assert found == pytest.approx((wanted / wanted.mean()).tolist(), rel=1e-4)
+
+
+def test_shapley_values_of_a_loss_that_is_a_sum_are_its_parts() -> None:
+    """Of independent units each order gives the same: what a unit adds alone (Ancona et al. 2020, axiom of dummies)."""
+    net, group = units()
+    alone = []
+    for unit in range(8):
+        with criteria._without(net, group, [unit]):
+            alone.append(-float(net[0].weight.abs().sum()))
+    found = criteria.by_taking_away(net, [group], batches, lambda net, x: -net[0].weight.abs().sum(), 0)["0"]
+    whole = -float(net[0].weight.abs().sum())
+    assert found == pytest.approx([rest - whole for rest in alone], rel=1e-4)
+
+
+def test_shapley_leaves_the_net_as_it_was() -> None:
+    net, group = units()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    criteria.by_taking_away(net, [group], batches, lambda net, x: net(x).square().mean(), 0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
 
 
 @pytest.mark.parametrize(("criterion", "p"), [("l1", 1), ("l2", 2)])

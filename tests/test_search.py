@@ -105,12 +105,17 @@ def test_every_runtime_of_the_target_begins_with_each_precision_and_nothing_turn
 
 
 def test_a_recipe_has_what_shrinks_the_net_before_what_quantizes_it(space: RecipeSpace) -> None:
-    values = {"runtime": "onnx", "precision on onnx": "int8", "net": "prune_channels", "prune_channels.macs": 0.8}
+    values = {
+        "runtime": "onnx",
+        "precision on onnx": "int8",
+        "net": "prune_channels",
+        "prune_channels.latency_ratio": 0.8,
+    }
     recipe = space.draw(Fixed({**values, "ptq_int8.calibration": "entropy", "ptq_int8.kept": 2}))
     pruned, quantized = recipe.compress({"skip": ["a", "b"]})
-    assert pruned == {"use": "prune_channels", "macs": 0.8}
+    assert pruned == {"use": "prune_channels", "latency_ratio": 0.8}
     assert quantized == {"use": "int8", "calibrator": "entropy", "skip": ["a", "b"]}
-    assert recipe.words() == "onnx int8 entropy, prune_channels macs 0.8, keep 2"
+    assert recipe.words() == "onnx int8 entropy, prune_channels latency_ratio 0.8, keep 2"
 
 
 def test_techniques_narrow_the_space_and_training_is_asked_for(space: RecipeSpace) -> None:
@@ -123,8 +128,29 @@ def test_techniques_narrow_the_space_and_training_is_asked_for(space: RecipeSpac
 def test_with_training_a_search_goes_on_with_what_is_narrow_and_trained() -> None:
     wanted = {"runtimes": ["openvino"], "techniques": ["int8", "prune_channels", "finetune"], "train": True}
     within = recipe_space.of(x86(**wanted))
-    (recipe,) = map(within.draw, map(Fixed, within.trained()))
-    assert recipe.words() == "openvino int8, prune_channels macs 0.7, finetune epochs 4"
+    (recipe,) = map(within.draw, map(Fixed, within.trained(lambda values: (False, 0.0))))
+    assert recipe.words() == "openvino int8, prune_channels latency_ratio 0.7, finetune epochs 4"
+
+
+@pytest.mark.parametrize(
+    ("settings", "turned"),
+    [
+        ({}, {"latency_ratio"}),
+        ({"objectives": ["size", "accuracy"]}, {"macs"}),
+        ({"knobs": {"prune_channels": {"macs": {"low": 0.4, "high": 0.6}}}}, {"macs"}),
+    ],
+)
+def test_channels_go_by_latency_where_that_is_measured_and_asked_for(
+    settings: dict[str, object], turned: set[str]
+) -> None:
+    assert {*recipe_space.of(x86(techniques=["prune_channels"], **settings)).knobs["prune_channels"]} == turned
+
+
+def test_the_runtime_whose_plain_int8_was_fastest_is_trained_first() -> None:
+    within = recipe_space.of(x86(techniques=["int8", "prune_channels", "finetune"], train=True))
+    seconds = {"onnx": 3.0, "openvino": 2.0, "litert": 1.0, "executorch": 4.0}
+    found = within.trained(lambda values: (False, seconds[values["runtime"]]))
+    assert [values["runtime"] for values in found] == ["litert", "openvino", "onnx", "executorch"]
 
 
 @pytest.mark.parametrize(

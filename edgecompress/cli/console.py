@@ -206,6 +206,12 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     return result.exit_code
 
 
+def said(screen: Console, args: argparse.Namespace, words: str) -> None:
+    """A line of what goes on, unless nothing is to be told."""
+    if not args.quiet:
+        line(screen, words)
+
+
 def trial(screen: Console, args: argparse.Namespace, row: Mapping[str, Any]) -> None:
     """A line for a trial of a search: number, recipe, change of the accuracy, share of the baseline, state."""
     if args.quiet:

@@ -128,6 +128,8 @@ def deploy(args: argparse.Namespace) -> int:
     from edgecompress.commands import deploy
 
     screen = console.open(args)
+    if given := getattr(args, "train", ""):
+        return _trained(screen, args, given)
     plans, refused = _plans(args)
     for job, steps in plans if args.verbose and not args.quiet else ():
         console.plan(screen, job, steps)
@@ -139,6 +141,22 @@ def deploy(args: argparse.Namespace) -> int:
     job, steps = plans[0]
     with Phases(screen, args, plans) as progress:
         result = deploy.run(job, steps, options_of(args, progress))
+    return console.ended(screen, args, result)
+
+
+def _trained(screen: Any, args: argparse.Namespace, given: str) -> int:
+    """Takes the model to a target, without training and then with it."""
+    from edgecompress.cli import console
+    from edgecompress.cli.progress import Phases
+    from edgecompress.commands import train
+
+    minutes = train.minutes_of(given)
+    _one_target(args)
+    plans, _ = _plans(args)
+    with Phases(screen, args, plans) as phases:
+        result = train.run(
+            *plans[0], options_of(args, phases), minutes, lambda words: console.said(screen, args, words)
+        )
     return console.ended(screen, args, result)
 
 

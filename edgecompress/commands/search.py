@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from edgecompress.pipeline.searches.study import require as require
 
 FOLDER, FILE, TARGET, DATABASE = "searches", "search.json", "target.toml", "study.db"  # in a store; in FOLDER/ID
 REPEATS = 50  # recipes in a row that were drawn before: then the space is searched
+NEARLY = 1.2  # of the best value: nearly as good, as one session of a trial is measured
 STOPS = ("minutes", "trials", "patience")  # settings that change no trial
 OF_TARGET = ("variant", "limits", "guard", "search", "target")  # groups of --set that the found target has already
 
@@ -168,6 +170,7 @@ class Loop:
     study: TrialStudy
     told: Told
     plain: set[str] = field(default_factory=set)  # the recipes with nothing turned, in words
+    seeded: bool = False  # with those that are trained
 
     @property
     def settings(self) -> SearchSpace:
@@ -176,8 +179,8 @@ class Loop:
     def run(self) -> str:
         """Why it ended."""
         plain = self.space.plain()
-        self.plain = {self.space.draw(recipe_space.Fixed(values)).words() for values in plain}
-        self.study.begin([*plain, *self.space.trained()])
+        self.plain = {self._words(values) for values in plain}
+        self.study.begin(plain)
         for row in self.study.rows():
             self.told({**row, "stored": True})
         end = threading.Timer(min(60 * self.settings.minutes, threading.TIMEOUT_MAX), self.walk.stop)
@@ -185,6 +188,7 @@ class Loop:
         end.start()
         try:
             while not (why := self._over()):
+                self._seed()
                 batch = list(self._asked())
                 if not batch:
                     return f"the last {REPEATS} recipes had been tried before"
@@ -201,6 +205,26 @@ class Loop:
             return f"{settings.minutes:g} minutes are over"
         still = front.since_gain(rows, self.bench.objectives)
         return f"no gain in {still} trials" if still >= max(settings.patience, len(self.plain)) else ""
+
+    def _seed(self) -> None:
+        """Once the plain recipes have ended: what is trained, on the best of them first.
+
+        Of those nearly as good as the best, what was built soonest: each will be built many times.
+        """
+        if self.seeded or self.study.waiting:
+            return
+        self.seeded, first = True, self.bench.objectives[0]
+        known = {row["words"]: (row["values"].get(first, math.inf), row["took_s"]) for row in self.study.rows()}
+        near = NEARLY * min((value for value, _ in known.values()), default=math.inf)
+
+        def order(values: Mapping[str, Json]) -> tuple[bool, float]:
+            value, took_s = known.get(self._words(values), (math.inf, math.inf))
+            return (value > near, took_s if value <= near else value)
+
+        self.study.begin(self.space.trained(order))
+
+    def _words(self, values: Mapping[str, Json]) -> str:
+        return self.space.draw(recipe_space.Fixed(values)).words()
 
     def _asked(self) -> Iterator[tuple[Any, DrawnRecipe]]:
         """As many trials as stages are built side by side, each of a recipe that was not tried yet."""

@@ -96,6 +96,8 @@ class TechniquePlugin(Step):
     """The steps, as (technique, options), that one step of a recipe stands for, or None."""
     cells: Callable[[Request], Artifact] | None = None
     """The strengths that are worth a trial, as pipeline.searches.strength asks for them; with `goal`."""
+    pinned: Callable[[Mapping[str, Json], Mapping[str, Any]], dict[str, Json]] | None = None
+    """Its options with the strength that a search found, by the facts of what was made: nothing is measured again."""
     promises: Callable[[Options], Promise] | None = None
     """The precision of the weights that it leaves: an artifact that verify reads otherwise is lost."""
     knobs: Mapping[str, Knob] = field(default_factory=dict)

@@ -251,6 +251,7 @@ class Knob:
     step: int | float | None = None  # between two numbers; left out: 1 of whole numbers, any of others
     log: bool = False  # small numbers are tried as finely as large ones
     choices: tuple[int | float | str | bool, ...] = ()
+    measured: str = ""  # the option that has these values in its place, where latency is an objective and measured
 
     def __post_init__(self) -> None:
         if bool(self.choices) == (self.low is not None and self.high is not None):

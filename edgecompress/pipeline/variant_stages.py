@@ -86,7 +86,10 @@ def _step(job: Job, name: str, call: Call, at: str, dynamic: Mapping[str, Mappin
 
 
 def _trained_s(called: Step, options: Mapping[str, Json]) -> float:
-    """Seconds of training, by its epochs where it has some."""
+    """Seconds of training, by its minutes or epochs where it has some."""
+    minutes = options.get("minutes", getattr(called.options, "minutes", None))
+    if isinstance(minutes, (int, float)):
+        return 60.0 * minutes
     epochs = options.get("epochs", getattr(called.options, "epochs", None))
     return EPOCH_S * epochs if isinstance(epochs, int) else TRAIN_S
 

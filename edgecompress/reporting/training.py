@@ -92,10 +92,21 @@ def _epoch(name: str, run: Training, e: Epoch) -> tuple[str, ...]:
 
 
 def notes(report: Report) -> Iterator[str]:
-    """What a training saw that was meant for something else."""
+    """What a training saw that was meant for something else; where there was none, the command of one."""
     lent = sorted({v.name for v, run in _shown(report) if run.split == "calibrate"})
     if lent:
         yield f"There is no split 'train': {', '.join(lent)} trained on the calibration data."
+    if _may_train(report):
+        yield f"Narrowed and trained for half an hour it may be faster: {report.command} --train 30m"
+
+
+def _may_train(report: Report) -> bool:
+    """Whether a deploy to one target shipped a torch net that has data, and trained nothing."""
+    net = (report.source.get("artifact") or {}).get("kind") == "module" and not (report.data or {}).get("random", True)
+    words = [*report.command.split(), ""]
+    one = words[:2] == ["edgecompress", "deploy"]
+    one = one and "," not in words[words.index("--target") + 1 if "--target" in words else -1]
+    return net and one and report.exit_code == 0 and not _shown(report) and "--from-search" not in words
 
 
 # ------------------------------------------------------------------ the figure

@@ -35,6 +35,7 @@ class Options(TrainingOptions):
     """How it is trained."""
 
     epochs: int = 20
+    minutes: float | None = None  # instead of epochs: as many as fit, by the time of the first steps; kept on resume
     batch_size: int = 128
     optimizer: Literal["sgd", "adamw"] = "sgd"  # SGD with Nesterov's momentum of 0.9
     lr: float | None = None  # the highest of the schedule; None: 0.05 for sgd, 0.001 for adamw

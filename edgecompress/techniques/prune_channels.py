@@ -31,7 +31,7 @@ READS: tuple[str, ...] = ("module",)
 WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense")
-KNOBS = {"macs": Knob(low=0.5, high=0.95, step=0.05)}
+KNOBS = {"macs": Knob(low=0.5, high=0.95, step=0.05, measured="latency_ratio")}
 
 STRENGTHS = ("ratio", "macs", "latency_ratio", "latency_ms", "speedup", "widths")
 GOALS = STRENGTHS[2:5]
@@ -55,7 +55,7 @@ class Options:
     scope: Literal["sensitivity", "global", "isomorphic", "local"] = "sensitivity"  # which layers lose most
     align: int | None = None  # channels kept are multiples of it; None: the device's channel block
     whole_blocks: bool = True  # a residual block may go whole
-    samples: int = 256  # calibration items at most: for sensitivity, batch norms, the criteria taylor and activation
+    samples: int = 256  # calibration items at most: for sensitivity, batch norms, criteria that need data
     settle: bool = True  # biases take up the means of what goes, batch norms count anew, on the calibration items
     skip: tuple[str, ...] = ()  # layers that stay as they are, as patterns ("layer1.*")
     steps: int = 1  # prune in so many steps, trained between them
@@ -122,6 +122,12 @@ def goal(options: Options) -> Goal | None:
         return Goal("latency_ms", options.latency_ms)
     ratio = 1 / options.speedup if options.speedup else options.latency_ratio
     return None if ratio is None else Goal("ratio", ratio)
+
+
+def pinned(options: Mapping[str, Json], facts: Mapping[str, Any]) -> dict[str, Json]:
+    """The options with the widths of what was made, in the place of a strength."""
+    widths: dict[str, Json] = {group["name"]: group["kept"] for group in facts["groups"]}
+    return {**{k: v for k, v in options.items() if k not in STRENGTHS}, "align": facts["align"], "widths": widths}
 
 
 def expand(options: Options) -> list[tuple[str, dict[str, Json]]] | None:
@@ -274,6 +280,11 @@ class _Work:
             return criteria.at_random(self.groups, self.request.context.seed)
         if criterion == "taylor":
             return criteria.by_gradient(self.net, self.groups, bench.batches, bench.loss)
+        if criterion == "fisher":
+            return criteria.by_gradient(self.net, self.groups, bench.singles, bench.loss, criterion)
+        if criterion == "shapley":
+            seed = self.request.context.seed
+            return criteria.by_taking_away(self.net, self.groups, bench.batches, bench.loss, seed)
         if criterion == "activation":
             return criteria.by_activation(self.net, self.groups, bench.batches, bench.run)
         return criteria.by_weights(self.net, self.groups, criterion)

@@ -43,6 +43,7 @@ class Options(TrainingOptions):
     weight_bits: Literal[8, 4] = 8  # of weights, per channel; activations have 8
     watch: float = 0.5  # of the epochs: as long the ranges of activations follow the data, then they stay
     epochs: int = 4
+    minutes: float | None = None  # instead of epochs: as many as fit, by the time of the first steps; kept on resume
     batch_size: int = 128  # at most: an epoch of little data has 8 steps
     optimizer: Literal["sgd", "adamw"] = "adamw"  # sgd: with Nesterov's momentum of 0.9; it diverges sooner
     lr: float | None = None  # the highest of the schedule; None: 0.0003 (adamw) or 0.0005 (sgd), less with few items

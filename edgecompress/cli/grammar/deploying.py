@@ -44,6 +44,12 @@ FROM_SEARCH = argument(
     metavar="ID[/TRIAL]",
     help="ship what a search found, its best trials or one of them, of its model or of MODEL",
 )
+TRAIN = argument(
+    "--train",
+    default="",
+    metavar="TIME",
+    help="then narrow what shipped and train it for so long (30m, 2h): the better ships",
+)
 SEARCHED = (
     argument("--minutes", type=float, metavar="N", help="then the trial that runs is stopped (default: 15)"),
     argument("--trials", type=int, metavar="N", help="trials at most (default: 200)"),
@@ -74,8 +80,9 @@ COMMANDS = (
         "deploy --target arm64,android,ios\n"
         "deploy my_pkg.nets:build --data my_pkg.nets:data --profile quick\n"
         "deploy net.onnx --data images/ --metric top1 --only int8,fp32\n"
+        "deploy my_pkg.nets:build --data my_pkg.nets:data --train 30m\n"
         "deploy source.toml --set variant.int8.calibrator=entropy --set limits.items_lost=2",
-        (*DEPLOYED, FROM_SEARCH),
+        (*DEPLOYED, FROM_SEARCH, TRAIN),
     ),
     Command(
         "search",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from edgecompress.pipeline.job import Job
 
 NONE, PLAIN, FP32 = "none", "plain", "fp32"
 TRAIN = "train"  # the name of what trains before static int8
+TIMES = {"latency", "instructions"}
 USUAL = "int8"  # what is tried first
 Table = Mapping[str, Json]
 Ways = Mapping[str, Mapping[str, str]]  # runtime -> precision -> the technique that provides it, "" of fp32
@@ -125,11 +126,14 @@ class RecipeSpace:
             for runtime, precision, technique in (way for turn in turns for way in turn if way)
         ]
 
-    def trained(self) -> list[dict[str, Json]]:
-        """Then, with training: each way of static int8 after what makes the net smaller and trains it, half-strong."""
+    def trained(self, order: Callable[[Mapping[str, Json]], tuple[bool, float]]) -> list[dict[str, Json]]:
+        """Then, with training: each way of static int8 after what makes the net smaller and trains it, half-strong.
+
+        `order`: of the values of a plain recipe; those of the lowest come first.
+        """
         return [
             {**plain, "net": net.name, TRAIN: trainer.name, **self._middle(net.name), **self._middle(trainer.name)}
-            for plain in self.plain()
+            for plain in sorted(self.plain(), key=order)
             if TRAIN in plain
             for net in self.nets
             for trainer in self.trainers[:1]
@@ -227,7 +231,7 @@ def of(job: Job) -> RecipeSpace:
     settings, where = job.target.value.search, f"{job.target.path}: search"
     every = {each.name: each for each in registry.techniques()}
     named = _named(settings.techniques, every, where)
-    knobs = _knobs(settings.knobs, every, where)
+    knobs = _knobs(settings.knobs, every, where, not job.unmeasured and bool(TIMES & {*settings.objectives}))
     ways, left_out = _ways(job, named)
     if not ways:
         why = next(iter(left_out.values()), "its runtimes and techniques exclude each other")
@@ -267,16 +271,24 @@ def _named(asked: Sequence[str], every: Mapping[str, TechniquePlugin], where: st
 
 
 def _knobs(
-    given: Mapping[str, Mapping[str, Knob]], every: Mapping[str, TechniquePlugin], where: str
+    given: Mapping[str, Mapping[str, Knob]], every: Mapping[str, TechniquePlugin], where: str, measured: bool
 ) -> dict[str, dict[str, Knob]]:
-    """The knobs of each technique: its own, under those that the target gives it."""
+    """The knobs of each technique: its own, under those that the target gives it.
+
+    Where latency is `measured`, one that has an option for it turns that: MACs are not time.
+    """
     for technique, knobs in given.items():
         if technique not in every:
             raise NotFound(f"{where}: knobs: no technique '{technique}'{did_you_mean(technique, every)}")
         for name, knob in knobs.items():
             for end in knob.ends:
                 config.build(every[technique].options, {name: end}, f"{where}: knobs.{technique}")
-    return {name: {**each.knobs, **given.get(name, {})} for name, each in every.items()}
+
+    def turned(name: str, knob: Knob, own: Mapping[str, Knob]) -> str:
+        return knob.measured if measured and knob.measured and name not in own else name
+
+    owns = {name: given.get(name, {}) for name in every}
+    return {name: {**{turned(n, k, own): k for n, k in every[name].knobs.items()}, **own} for name, own in owns.items()}
 
 
 def _ways(job: Job, named: _Named) -> tuple[dict[str, dict[str, str]], dict[str, str]]:

@@ -16,6 +16,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Outcomes, Stage, Substitute
+from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Profile, Variant
 from edgecompress.data import metrics
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
@@ -110,6 +111,7 @@ class _Trial:
         kept = yield from self._kept()
         self.compress = self.recipe.compress(kept, trained=False)
         end = yield from self._built(self.name)
+        self.compress = self.recipe.compress(kept, trained=False)
         if not self.recipe.training:
             result = yield from self._judged(self.name, end)
             return (yield from self._measured(end, result)) if result.inside else result
@@ -143,9 +145,17 @@ class _Trial:
         return [*steps.values()]
 
     def _built(self, name: str) -> Generator[Sequence[Stage | Substitute], None, str]:
-        """The stage that has the artifact."""
+        """The stage that has the artifact; a strength that was found is in the recipe from then on."""
         steps = self._steps(name)
         yield from self._done(steps)
+        for step in steps:
+            if isinstance(step, Stage):
+                continue
+            technique = registry.step(step.stage.call)
+            if isinstance(technique, TechniquePlugin) and technique.pinned:
+                found = technique.pinned(step.stage.options, self.outcomes[step.name].facts)
+                net = tuple({"use": t["use"], **found} if t["use"] == technique.name else t for t in self.recipe.net)
+                self.recipe = dataclasses.replace(self.recipe, net=net)
         return steps[-1].name if steps else variant_stages.SOURCE
 
     def _done(

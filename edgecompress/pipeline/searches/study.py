@@ -65,6 +65,13 @@ class TrialStudy:
         for each in values:
             self.study.enqueue_trial(dict(each), skip_if_exists=True)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a trial with given values has not begun."""
+        from optuna.trial import TrialState
+
+        return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+
     def ask(self) -> Trial:
         """The next trial; one that a killed run began comes first, with the same values.
 
@@ -89,10 +96,7 @@ class TrialStudy:
 
     def _front(self, number: int) -> list[FrozenTrial]:
         """The trials before one of a number that no other beats, once those with given values have ended."""
-        from optuna.trial import TrialState
-
-        waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
-        return [] if waiting else [trial for trial in self.study.best_trials if trial.number < number]
+        return [] if self.waiting else [trial for trial in self.study.best_trials if trial.number < number]
 
     def tell(
         self, trial: Trial, values: Sequence[float] | None, excess: Mapping[str, float], row: Mapping[str, Json]

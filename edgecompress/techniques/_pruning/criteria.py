@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgecompress.core.errors import StageFailed
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-Criterion = Literal["l1", "l2", "bn_scale", "fpgm", "lamp", "taylor", "activation", "random"]
+Criterion = Literal["l1", "l2", "bn_scale", "fpgm", "lamp", "taylor", "fisher", "shapley", "activation", "random"]
 Scores = dict[str, list[float]]  # group -> a score for each unit
 Batches = Callable[[], Iterator[Batch]]  # the calibration data from its start, a batch at a time
 Loss: TypeAlias = "Callable[[Module, Batch], Tensor]"  # of a net's outputs for a batch
 Run: TypeAlias = "Callable[[Module, Batch], Mapping[str, Tensor]]"  # a net, a batch -> its outputs by name
 
 TIE = 1e-6  # of the magnitude, beside the share of activations that are not zero
-PLAIN = ("lamp", "activation", "random")  # not divided by the group's mean: they compare groups as they are
+ORDERS, PARTS = 8, 16  # random orders that units are taken away in, and parts of a group that go at once, at most
+PLAIN = ("lamp", "shapley", "activation", "random")  # not divided by the group's mean: they compare groups as they are
 
 
 def by_weights(net: Module, groups: Sequence[CoupledChannels], criterion: str) -> Scores:
@@ -59,10 +60,14 @@ def at_random(groups: Sequence[CoupledChannels], seed: int) -> Scores:
     return {group.name: torch.rand(group.units, generator=dice).tolist() for group in groups}
 
 
-def by_gradient(net: Module, groups: Sequence[CoupledChannels], batches: Batches, loss: Loss) -> Scores:
-    """First-order Taylor: (sum of gradient x weight)^2 of what makes and carries a unit, the mean over the batches.
+def by_gradient(
+    net: Module, groups: Sequence[CoupledChannels], batches: Batches, loss: Loss, criterion: str = "taylor"
+) -> Scores:
+    """(sum of gradient x weight)^2 of what makes and carries a unit, the mean over the batches: "taylor", "fisher".
 
-    Molchanov et al. 2019, "Importance Estimation for Neural Network Pruning", arXiv:1906.10771, equation 8.
+    taylor: first order; Molchanov et al. 2019, "Importance Estimation for Neural Network Pruning", arXiv:1906.10771,
+    equation 8. fisher: second order, with Fisher's matrix for the Hessian, where batches are of one item; Liu et al.
+    2021, "Group Fisher Pruning", arXiv:2108.00708, equation 5.
     """
     import torch
 
@@ -76,7 +81,48 @@ def by_gradient(net: Module, groups: Sequence[CoupledChannels], batches: Batches
             made = [_rows(moved, slot).sum(1) for slot in group.slots if not slot.reads and slot.tensor in moved]
             total[group.name] += torch.stack(made).sum(0).double().square()
     net.zero_grad(set_to_none=True)
-    return _checked(total, "taylor")
+    return _checked(total, criterion)
+
+
+def by_taking_away(net: Module, groups: Sequence[CoupledChannels], batches: Batches, loss: Loss, seed: int) -> Scores:
+    """Shapley values: what the loss rises by when a unit goes after others, the mean over random orders.
+
+    Ancona et al. 2020, "Shapley Value as Principled Metric for Structured Network Pruning", arXiv:2006.01795, by
+    sampling: ORDERS orders of each group's units, each on a batch of its own. Of more than PARTS units several go at
+    once and share what they do.
+    """
+    import torch
+
+    dice, every = torch.Generator().manual_seed(seed), list(batches())
+    total = {group.name: torch.zeros(group.units, dtype=torch.float64) for group in groups}
+    for turn in range(ORDERS):
+        batch = every[turn % len(every)]
+        with torch.no_grad():
+            whole = float(loss(net, batch))
+            for group in groups:
+                before, gone = whole, list[int]()
+                for part in torch.randperm(group.units, generator=dice).tensor_split(min(PARTS, group.units)):
+                    gone += part.tolist()
+                    with _without(net, group, gone):
+                        after = float(loss(net, batch))
+                    total[group.name][part] += (after - before) / (len(part) * ORDERS)
+                    before = after
+    return _checked(total, "shapley")
+
+
+@contextmanager
+def _without(net: Module, group: CoupledChannels, gone: Sequence[int]) -> Iterator[None]:
+    """What makes and carries those units is zero meanwhile."""
+    parameters = dict(net.named_parameters())
+    held = [(parameters[s.tensor], s) for s in group.slots if not s.reads and s.tensor in parameters]
+    kept = [parameter.detach().clone() for parameter, _ in held]
+    for parameter, slot in held:
+        parameter.data.movedim(slot.axis, 0)[[place for unit in gone for place in slot.places[unit]]] = 0.0
+    try:
+        yield
+    finally:
+        for (parameter, _), before in zip(held, kept, strict=True):
+            parameter.data.copy_(before)
 
 
 def by_activation(net: Module, groups: Sequence[CoupledChannels], batches: Batches, run: Run) -> Scores:

@@ -41,6 +41,15 @@ class CalibrationBench:
             named = {name: torch.from_numpy(array) for name, array in inputs_of(self.request, chosen).items()}
             yield named, None if self.labels is None else torch.from_numpy(self.labels[chosen])
 
+    def singles(self) -> Iterator[Batch]:
+        """The same one by one, where the net takes any number."""
+        fixed = isinstance(self.request.model.batch, int)
+        for inputs, labels in self.batches():
+            size = len(next(iter(inputs.values())))
+            for at in range(0, size, size if fixed else 1):
+                part = slice(at, at + (size if fixed else 1))
+                yield {name: tensor[part] for name, tensor in inputs.items()}, None if labels is None else labels[part]
+
     def run(self, net: torch.nn.Module, batch: Batch) -> Tensors:
         """The outputs for a batch by name, with gradients."""
         return torch_module.flatten(

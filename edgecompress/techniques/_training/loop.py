@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from edgecompress.core.errors import StageFailed
@@ -103,6 +104,7 @@ class Training:
     last: torch.Tensor | None = None  # the loss of the last step
     part: int = 0  # which one it is of `parts` trainings, one after the other: generations
     parts: int = 1
+    most: int | None = None  # batches of an epoch at most
 
     def __post_init__(self) -> None:
         self._set_off(0)
@@ -116,7 +118,13 @@ class Training:
     @property
     def steps(self) -> int:
         """Batches of an epoch."""
-        return self.items.count // self.size
+        whole = self.items.count // self.size
+        return whole if self.most is None else min(whole, self.most)
+
+    def limit(self, steps: int) -> None:
+        """An epoch has so many batches at most, and as many epochs as the options now say."""
+        self.most = steps
+        self._set_off(0)
 
     def _set_off(self, done: int) -> None:
         """The pace from here, so many epochs of this part being done."""
@@ -140,7 +148,7 @@ class Training:
         seeds = np.random.SeedSequence([self.request.context.seed, epoch])
         torch.manual_seed(int(seeds.generate_state(1)[0]))
         generator, layouts = np.random.default_rng(seeds), images(self.items.model)
-        for step, index in enumerate(shuffled(self.items.count, self.size, generator)):
+        for step, index in enumerate(islice(shuffled(self.items.count, self.size, generator), self.steps)):
             inputs, labels = self.items.take(index)
             yield augmented(inputs, layouts, self.options.augment or (), generator), labels
             self._report(epoch, step + 1)
@@ -331,7 +339,7 @@ def fit(net: torch.nn.Module, training: Training) -> None:
     """SGD with momentum, or AdamW, on the options' schedule; in fp16 its gradients are scaled."""
     import torch
 
-    optimizer = _optimizer(net, training.options)
+    optimizer = optimizer_of(net, training.options)
     scaler = torch.amp.GradScaler(training.device.type, enabled=training.amp == "float16")
     for epoch in range(training.resume(net, optimizer, scaler), training.options.epochs):
         total = torch.zeros((), device=training.device)
@@ -347,7 +355,8 @@ def fit(net: torch.nn.Module, training: Training) -> None:
         training.ended(net, optimizer, scaler, loss=float(total) / training.steps)
 
 
-def _optimizer(net: torch.nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
+def optimizer_of(net: torch.nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
+    """That of the options, over what has gradients."""
     import torch
 
     trained = [p for p in net.parameters() if p.requires_grad]

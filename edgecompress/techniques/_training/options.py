@@ -18,6 +18,11 @@ class TrainingOptions(Protocol):
     @property
     def epochs(self) -> int: ...
     @property
+    def minutes(self) -> float | None:
+        """As many epochs as fit; None: `epochs`."""
+        return None
+
+    @property
     def batch_size(self) -> int: ...
     @property
     def optimizer(self) -> Literal["sgd", "adamw"]:

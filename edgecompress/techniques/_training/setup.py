@@ -14,7 +14,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.data.texts import UNJUDGED
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
-from edgecompress.techniques._training import checkpoint, log, losses
+from edgecompress.techniques._training import checkpoint, log, losses, minutes
 from edgecompress.techniques._training.data import Items, check_augment
 from edgecompress.techniques._training.loop import Loop, Training, fit
 from edgecompress.techniques._training.options import TrainingOptions
@@ -48,6 +48,8 @@ def check(options: TrainingOptions) -> None:
     """Raises ValueError for numbers that cannot be, among the options that each technique that trains has."""
     if options.epochs < 1 or options.batch_size < 1:
         raise ValueError("epochs and batch_size must be at least 1")
+    if options.minutes is not None and not 0 < options.minutes < math.inf:
+        raise ValueError("minutes must be above 0")
     if not 0 < options.rate < math.inf or not 0 <= options.weight_decay < math.inf:
         raise ValueError("lr must be above 0, weight_decay at least 0")
     if not 0 <= options.distill <= 1 or not 0 < options.temperature < math.inf:
@@ -201,6 +203,8 @@ def train(net: torch.nn.Module, training: Training) -> None:
     loop: Loop = user_code.function(own) if own else fit
     shapes = _shapes(net)
     try:
+        if training.options.minutes is not None:
+            minutes.fit(net.train(), training)
         loop(net.train(), training)
     except EdgeError:
         raise

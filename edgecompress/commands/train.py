@@ -1,0 +1,227 @@
+"""`edgecompress deploy --train 30m`: what shipped is narrowed and trained for so long, and the better ships."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgecompress.commands import deploy, job_run, objects
+from edgecompress.commands.job_run import Options, Result
+from edgecompress.commands.object_data import Data
+from edgecompress.commands.objects import Model
+from edgecompress.core import environments, registry
+from edgecompress.core.errors import InputError, NoPath, edge_errors
+from edgecompress.core.json import Json
+from edgecompress.core.model import Outcome, Stage, Substitute
+from edgecompress.core.settings import Variant
+from edgecompress.pipeline import conversion, plan, variant_stages, verification
+from edgecompress.pipeline.job import Job, Keys, Name
+from edgecompress.pipeline.job import job as make_job
+from edgecompress.pipeline.plan import Plan
+from edgecompress.pipeline.runner import PlanRun
+from edgecompress.pipeline.searches import accuracy_guard
+from edgecompress.pipeline.searches.accuracy_guard import Budget
+from edgecompress.pipeline.searches.recipe_trial import change
+from edgecompress.pipeline.variant_stages import Steps
+
+PARTS = 5  # of the minutes: four train nets that were narrowed, the last one trains the best to be rounded
+STEP = 0.8  # of the latency, or of the MACs where nothing is measured, that a level may keep of the one before
+NARROWS, ALIGN = "prune_channels", 8  # the technique; channels that go at once where no device is at hand to measure
+LEVEL = "level"  # whom stages belong to in what is told of them
+NAME = "pruned-{}"  # what the variant is called that is made of another
+
+Table = Mapping[str, Json]
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A net that was narrowed and trained, as a variant has it, and what it changes on the split that chooses."""
+
+    compress: tuple[Table, ...]
+    change: str = ""
+    excess: float = 0.0  # beyond the limits, at most 0 inside
+    reason: str = ""  # why it broke
+
+    @property
+    def inside(self) -> bool:
+        """Whether it keeps the limits."""
+        return not self.reason and self.excess <= 0
+
+
+@edge_errors
+def train(
+    model: Model | None = None,
+    target: Name = "x86",
+    *,
+    minutes: float = 30.0,
+    data: Data | None = None,
+    options: Options | None = None,
+    told: Told = lambda words: None,
+    **keys: Any,
+) -> Result:
+    """Deploys, then narrows what shipped and trains it for so many minutes, and ships the better.
+
+    model, data: as for `deploy`. keys: metric, samples, device, profile, threads, batch, seed and settings as for
+    `deploy`. told: hears what came of each level.
+
+    Raises EdgeError: InputError for a source that cannot be trained.
+    """
+    options = options or Options()
+    given, data_given = objects.written(model, data, options, batch=keys.get("batch", 1), settings=keys.get("settings"))
+    asked = Keys(**{**keys, "data": data_given})  # type: ignore[typeddict-item]
+    made = make_job(given, target, **{k: v for k, v in asked.items() if k != "target"})  # type: ignore[arg-type]
+    return run(made, plan.deploy(made), options, minutes, told)
+
+
+def run(job: Job, steps: Plan, options: Options, minutes: float, told: Told = lambda words: None) -> Result:
+    """Deploys; then narrows and trains what shipped, `minutes` altogether, and deploys that beside all others.
+
+    A level narrows the best net so far by a fifth of its measured latency (of its MACs where no device is at hand),
+    then trains it, the source its teacher. While it is inside the limits on the split "select" the next level follows;
+    one that is not is trained further. The best ends with training of its rounding, where it is static int8. `told`
+    hears of each in words. What is done is in the store: the same command goes on after an end by whatever.
+
+    Raises InputError for a source that cannot be trained.
+    """
+    _check(job)
+    first = deploy.run(job, steps, options)
+    if first.exit_code or first.out is None:
+        return first
+    name = first.read_report()["choice"]["variant"]
+    base = next(v for v in job.target.value.variant if v.name == name)
+    best = _Climb(job, job_run.begin(job, options, f"{job.source.given}>{job.target.path}"), base, minutes, told).best()
+    if best is None:
+        told(f"nothing that was trained keeps the limits: {name} stays")
+        return first
+    made = dataclasses.replace(base, name=NAME.format(name), compress=(*best.compress, *base.compress), reference=False)
+    again = _beside(job, made)
+    return deploy.run(again, plan.deploy(again), options)
+
+
+def _check(job: Job) -> None:
+    """Raises InputError for a source that cannot be trained, MissingDependency for what training needs."""
+    if job.resolved.random:
+        raise InputError("--train: random data has nothing to learn from; give --data with items like those in use")
+    narrowed = Variant("narrowed", job.target.value.runtime, ({"use": NARROWS, "macs": STEP},))
+    try:
+        conversion.steps(job.target.value, narrowed, job.resolved.kind, str(job.target.path))
+    except NoPath as error:
+        raise InputError(f"--train: {error.what}") from error
+    for name in (NARROWS, "finetune"):
+        environments.require(registry.technique(name).module, "--train")
+
+
+def _beside(job: Job, made: Variant) -> Job:
+    """The job with one more variant, the first in the target's order."""
+    target = dataclasses.replace(job.target.value, variant=(made, *job.target.value.variant))
+    only = (made.name, *job.only) if job.only else ()
+    return dataclasses.replace(job, target=dataclasses.replace(job.target, value=target), only=only)
+
+
+@dataclass
+class _Climb:
+    """Level after level, each from the net of the one before."""
+
+    job: Job
+    walk: PlanRun
+    base: Variant
+    minutes: float
+    told: Told
+    levels: int = 0
+    tried: int = 0
+
+    def best(self) -> Trained | None:
+        """The most narrow net inside the limits; None where none is."""
+        self.walk.stages([*plan.front(self.job), plan.golden(self.job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT)])
+        best: Trained | None = None
+        begun: tuple[Table, ...] = ()
+        for _ in range(PARTS - 1):
+            begun = begun or self._narrowed(best.compress if best else ())
+            if not begun:
+                break  # nothing more can be removed
+            level = self._try((*begun, self._training("finetune")))
+            best, begun = (level, ()) if level.inside else (best, level.compress)
+        rounded = self._try((*best.compress, self._training("qat"))) if best and self._is_static_int8() else None
+        return rounded if best and rounded and rounded.inside and rounded.excess <= best.excess else best
+
+    def _narrowed(self, before: tuple[Table, ...]) -> tuple[Table, ...]:
+        """The steps so far and one that narrows, to the widths that are found; none where nothing can go."""
+        self.levels += 1
+        nothing = {"macs": round(STEP**self.levels, 4), "align": ALIGN}
+        strength = nothing if self.job.unmeasured else {"latency_ratio": STEP}
+        variant = self._variant(f"level-{self.levels}", (*before, {"use": NARROWS, **strength}))
+        steps: Steps = {}
+        _, made = variant_stages.add(self.job, variant, self._calls(variant), steps)
+        last = made[len(before)]
+        outcome = self._done([*steps.values()][: [*steps].index(last) + 1])[last]
+        if outcome.artifact is None:
+            self.told(f"level {self.levels}: {outcome.reason}")
+            return ()
+        pinned = registry.technique(NARROWS).pinned
+        return (*before, {"use": NARROWS, **(pinned({}, outcome.facts) if pinned else strength)})
+
+    def _training(self, technique: str) -> Table:
+        return {"use": technique, "minutes": round(self.minutes / PARTS, 4)}
+
+    def _is_static_int8(self) -> bool:
+        """Whether what quantizes rounds activations by ranges that calibration found."""
+        calls = self._calls(self.base)
+        techniques = [registry.step(call) for call, _ in calls if call.endswith(":apply")]
+        return any(getattr(each, "provides", "") == "int8" and getattr(each, "prepared", False) for each in techniques)
+
+    def _calls(self, variant: Variant) -> list[conversion.Call]:
+        target = self.job.target
+        return conversion.steps(target.value, variant, self.job.resolved.kind, str(target.path))
+
+    def _variant(self, name: str, compress: tuple[Table, ...]) -> Variant:
+        return dataclasses.replace(self.base, name=name, compress=(*compress, *self.base.compress))
+
+    def _done(self, steps: Iterable[Stage | Substitute]) -> Mapping[str, Outcome]:
+        """What came of all steps, once these have run."""
+        new = [step for step in steps if step.name not in self.walk.outcomes]
+        self.walk.stages([dataclasses.replace(step, variants=(LEVEL,)) for step in new])
+        return self.walk.outcomes
+
+    def _try(self, compress: tuple[Table, ...]) -> Trained:
+        """Trains, quantizes and judges a net that was narrowed."""
+        self.tried += 1
+        variant = self._variant(f"try-{self.tried}", compress)
+        runtime, steps = variant.runtime or self.job.target.value.runtime, Steps()
+        end, _ = variant_stages.add(self.job, variant, self._calls(variant), steps)
+        verdict = accuracy_guard.on_select(verification.verify(self.job, f"{variant.name}/select", runtime, end))
+        outcomes = self._done([*steps.values(), verdict])
+        level = self._judged(variant, compress, outcomes[verdict.name], outcomes["data"])
+        self.told(f"level {self.levels}: {', '.join(_words(level))}")
+        return level
+
+    def _judged(self, variant: Variant, compress: tuple[Table, ...], verdict: Outcome, data: Outcome) -> Trained:
+        if verdict.artifact is None:
+            return Trained(compress, reason=verdict.reason)
+        limits, items = verification.limits(self.job, variant), int(data.facts["splits"]["test"])
+        excess = Budget(limits, items, self.job.target.value.guard.sure).excess(verdict.facts)
+        return Trained(compress, change(verdict.facts), excess)
+
+
+def _words(level: Trained) -> Iterator[str]:
+    if level.reason:
+        yield level.reason
+        return
+    uses = [str(table["use"]) for table in level.compress]
+    yield f"{'rounding trained' if uses[-1] == 'qat' else 'trained'}, {level.change} on select"
+    yield "inside the limits" if level.inside else "not inside the limits yet"
+
+
+def minutes_of(text: str) -> float:
+    """Minutes of `30m`, `2h`, `90s`, or a number of minutes. Raises InputError."""
+    units = {"s": 1 / 60, "m": 1.0, "h": 60.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        minutes = float(number) * unit
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < 1e6:
+        raise InputError(f"--train {text}: give how long to train: 30m, 2h")
+    return minutes
