@@ -55,6 +55,7 @@ class Options(TrainingOptions):
     distances: float = 0.0  # weight of how items lie apart, in the last pair of layers; none: in the answers
     angles: float = 0.0  # weight of how items lie around each other, in the same
     epochs: int = 20  # of each generation
+    minutes: float | None = None  # of each, instead of epochs: as many as fit, by the time of the first steps
     batch_size: int = 128
     optimizer: Literal["sgd", "adamw"] = "sgd"  # SGD with Nesterov's momentum of 0.9
     lr: float | None = None  # the highest of the schedule; None: 0.05 for sgd, 0.001 for adamw

@@ -45,9 +45,9 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Three layers of so many blocks: 3 in ResNet-20, 5 in ResNet-32."""
+    """Three layers of 3 (ResNet-20) or 5 (ResNet-32) blocks, of `width` channels, twice and four times as many."""
 
-    def __init__(self, blocks: int) -> None:
+    def __init__(self, blocks: int, width: int = 16) -> None:
         super().__init__()
 
         def layer(inputs: int, outputs: int, stride: int) -> nn.Sequential:
@@ -55,10 +55,11 @@ class ResNet(nn.Module):
                 Block(inputs, outputs, stride), *(Block(outputs, outputs, 1) for _ in range(blocks - 1))
             )
 
-        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1, self.layer2, self.layer3 = layer(16, 16, 1), layer(16, 32, 2), layer(32, 64, 2)
-        self.linear = nn.Linear(64, 10)
+        self.conv1 = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = layer(width, width, 1)
+        self.layer2, self.layer3 = layer(width, 2 * width, 2), layer(2 * width, 4 * width, 2)
+        self.linear = nn.Linear(4 * width, 10)
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         """[n, 3, 32, 32] -> logits [n, 10]."""
@@ -75,6 +76,12 @@ def build() -> nn.Module:
 def build32() -> nn.Module:
     """The trained ResNet-32."""
     return _trained(ResNet(5), "models/resnet32_cifar10.safetensors")
+
+
+def half() -> nn.Module:
+    """ResNet-20 of half the width, untrained: a student."""
+    torch.manual_seed(0)
+    return ResNet(3, width=8)
 
 
 def _trained(net: nn.Module, weights: str) -> nn.Module:

@@ -1,0 +1,105 @@
+"""What `deploy --train` gains on ResNet-20: what it narrows and trains, beside each engine's own best int8.
+
+    python benchmarks/train.py [--minutes 25] [--narrow] [--profile standard] [--out FOLDER] [--json FILE]
+
+One race has all; told is the time of the fastest dense int8 over that of the narrowed net, with the interval of the
+rounds, and the top-1 of both on 500 test images, which chose nothing. --narrow: the same race once more with a net of
+half the width, which the source teaches for as many minutes. Exit 1 below 1.3, or where the loss is above a point.
+Run it on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import edgecompress
+from edgecompress.commands.search import target_toml
+from edgecompress.core import catalog
+from edgecompress.core.settings import Variant
+from edgecompress.reporting import model, sessions
+from edgecompress.reporting.model import Report
+
+SOURCE = Path(__file__).parent.parent / "examples" / "resnet20" / "source.toml"
+MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+PRUNED, HALF = "pruned-", "half-int8"
+WANTED, POINT = 1.3, 0.01
+
+
+def main() -> int:
+    """Trains, races and prints."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=25.0)
+    parser.add_argument("--narrow", action="store_true", help="beside a net of half the width, too")
+    parser.add_argument("--profile", default="standard")
+    parser.add_argument("--out", type=Path, default=Path("dist/train"))
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    options = edgecompress.Options(out=asked.out / "trained")
+    trained = edgecompress.train(
+        str(SOURCE), "x86", minutes=asked.minutes, profile=asked.profile, options=options, told=print
+    )
+    found = row(trained, asked)
+    if asked.narrow and found["pruned"]:
+        found["narrow"] = beside(trained, asked)
+    print(json.dumps(found, indent=1))
+    if asked.json:
+        asked.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), **found}, indent=1) + "\n", "utf-8")
+    return 0 if (found["ratio"] or 0) >= WANTED and found["lost"] <= POINT else 1
+
+
+def row(result: edgecompress.Result, asked: argparse.Namespace) -> dict[str, Any]:
+    """The narrowed net beside the fastest dense int8."""
+    report = model.of(result.read_report())
+    told = {v.name: v for v in report.variants if v.numbers["latency"].value is not None}
+    pruned = next((name for name in told if name.startswith(PRUNED)), "")
+    dense = [n for n, v in told.items() if "int8" in n and n not in (pruned, HALF) and v.verdict != "lost"]
+    best = min(dense, key=lambda name: told[name].numbers["latency"].value or 0.0)
+    accuracy = {name: v.numbers["accuracy"].value for name, v in told.items()}
+    return {
+        "minutes": asked.minutes,
+        "pruned": pruned,
+        "dense": best,
+        **ratio(report, best, pruned),
+        "lost": (accuracy[best] or 0.0) - (accuracy[pruned] or 0.0) if pruned else 0.0,
+        "accuracy": accuracy,
+        "ms": {name: v.numbers["latency"].value for name, v in told.items()},
+        "shipped": report.choice.variant,
+        "recipe": [dict(step) for v in report.target["variant"] if v["name"] == pruned for step in v["compress"]],
+        "machine": {key: result.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
+    }
+
+
+def ratio(report: Report, before: str, after: str) -> dict[str, Any]:
+    """How many times as fast, with its interval; None where one was not measured."""
+    held = {v.name: v.sessions for v in report.variants}
+    found = sessions.improvement(held[before], held[after], sessions.LATENCY) if {before, after} <= {*held} else None
+    return {"ratio": found and found.factor, "low": found and found.low, "high": found and found.high}
+
+
+def beside(trained: edgecompress.Result, asked: argparse.Namespace) -> dict[str, Any]:
+    """The race once more with the net of half the width, trained as long."""
+    report = model.of(trained.read_report())
+    tables = {v["name"]: v for v in report.target["variant"]}
+    name = next(name for name in tables if name.startswith(PRUNED))
+    pruned = Variant(name, tables[name]["runtime"], tuple(tables[name]["compress"]))
+    student = {"use": "distill", "student": "net:half", "minutes": asked.minutes}
+    half = Variant(HALF, pruned.runtime, (student, *[t for t in pruned.compress if t["use"] == "int8"]))
+    x86 = catalog.target("x86").value
+    file = asked.out / "narrow.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(target_toml(dataclasses.replace(x86, variant=(pruned, half, *x86.variant))), "utf-8")
+    options = edgecompress.Options(out=asked.out / "narrow")
+    result = edgecompress.deploy(str(SOURCE), file, profile=asked.profile, options=options)
+    raced = model.of(result.read_report())
+    accuracy = {v.name: v.numbers["accuracy"].value for v in raced.variants}
+    return {**ratio(raced, HALF, name), "half": accuracy[HALF], "pruned": accuracy[name]}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
