@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import edgecompress
 from edgecompress.core import config, environments, registry, settings
 from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
@@ -316,6 +317,26 @@ def test_fp16_halves_the_weights_and_keeps_the_small_operators(
     assert halved.size_bytes < kept.size_bytes < model.size_bytes
     assert halved.facts["kept"] == [] and kept.facts["kept"]
     assert sqnr_db(answers(model, samples), answers(halved, samples)) > 50
+
+
+def test_half_precision_is_computed_in_where_asked_for(small: tuple[Artifact, Artifact], tmp_path: Path) -> None:
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    model, samples = small
+    made = compressed("litert_fp16", model, samples, tmp_path / "made", computes="fp16")
+    file = flatbuffer_utils.read_model(str(made.file(".tflite")))
+    (entry,) = [m for m in file.metadata if m.name == b"reduced_precision_support"]
+    assert bytes(file.buffers[entry.buffer].data) == b"fp16accfp16"
+    assert sqnr_db(answers(model, samples), answers(made, samples)) > 40
+
+
+@pytest.mark.prove
+def test_an_arm_cpu_with_its_instructions_computes_in_half_precision(tmp_path: Path) -> None:
+    options = edgecompress.Options(store=tmp_path / "store", out=tmp_path / "out")
+    how: dict[str, Any] = {"device": "qemu-cortex-a76", "only": "fp16,fp32", "profile": "quick", "options": options}
+    variants = edgecompress.deploy(None, "arm64", **how).read_report()["variants"]
+    counts = {v["name"]: v["numbers"]["instructions"]["value"] for v in variants}
+    assert counts["fp16"] < 0.75 * counts["fp32"]
 
 
 def test_weights_beyond_half_precision_stay_in_fp32(tmp_path: Path) -> None:

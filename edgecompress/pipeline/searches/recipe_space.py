@@ -133,9 +133,9 @@ class RecipeSpace:
         """
         return [
             {**plain, "net": net.name, TRAIN: trainer.name, **self._middle(net.name), **self._middle(trainer.name)}
+            for net in sorted(self.nets, key=lambda each: each.cells is None)  # first what measures its strength
             for plain in sorted(self.plain(), key=order)
             if TRAIN in plain
-            for net in self.nets
             for trainer in self.trainers[:1]
         ]
 

@@ -1,9 +1,10 @@
-"""Half-precision weights for LiteRT: half the size; arithmetic in fp32 on a CPU, in fp16 on a GPU delegate."""
+"""Half-precision weights for LiteRT: half the size; arithmetic in fp32 on a CPU unless asked for, fp16 on a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
@@ -17,6 +18,8 @@ WRITES = "tflite"
 PROVIDES = "fp16"
 NEEDS: tuple[str, ...] = ()
 
+ALLOWED, ALLOWS = "reduced_precision_support", b"fp16accfp16"  # computing, and adding up
+
 
 @dataclass(frozen=True)
 class Options:
@@ -26,6 +29,7 @@ class Options:
     # of MobileNetV2 are 2 % of its size and cost 20 dB.
     small: float = 0.05
     skip: tuple[str, ...] = ()  # operators kept in fp32, as regular expressions of their outputs' names
+    computes: Literal["fp32", "fp16"] = "fp32"  # fp16: XNNPACK does where the CPU has the instructions, else fp32
 
     def __post_init__(self) -> None:
         if not 0 <= self.small < 1:
@@ -59,7 +63,25 @@ def apply(request: Request) -> Artifact:
     facts: dict[str, Json] = {"kept": kept}
     if not any(op.weights for op in known):
         facts["lost"] = "changed nothing in this model: it has no weights in fp32"
-    return quantizer.artifact(request, quantizer.quantized(data, recipe), facts)
+    made = quantizer.quantized(data, recipe)
+    return quantizer.artifact(request, made if options.computes == "fp32" else _allowing(made), facts)
+
+
+def _allowing(data: bytes) -> bytes:
+    """The file with the metadata by which XNNPACK may compute in half precision.
+
+    tensorflow/lite/tools/optimize/reduced_precision_metadata.h.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    model = flatbuffer_utils.read_model_from_bytearray(bytearray(data))
+    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer.data = list(ALLOWS)
+    entry.name, entry.buffer = ALLOWED, len(model.buffers)
+    model.buffers.append(buffer)
+    model.metadata = [*(model.metadata or ()), entry]
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
 
 
 def _small(known: Sequence[quantizer.QuantizerOperator], share: float) -> list[str]:
