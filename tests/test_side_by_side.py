@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import nulls
@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import Artifact, Context, Stage
+from edgecompress.core.model import Artifact, Choice, Context, Outcomes, Stage
 from edgecompress.pipeline import side_by_side
 from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.side_by_side import SideBySide, Step, Turns
@@ -132,6 +132,57 @@ def test_outcomes_are_in_the_order_of_the_plan_whichever_ends_first(
     assert heard_by == {threading.current_thread()}
     assert ended == ["quick", "slow"]
     assert list(walk.outcomes) == ["source", "slow", "quick"]
+    assert not walk.waiting
+
+
+@dataclass(frozen=True)
+class Asks:
+    """A search that asks for two stages at once, and chooses the second."""
+
+    stage: Stage
+    both: tuple[Stage, Stage]
+    name: str = "asks"
+    variants: tuple[str, ...] = ("asks",)
+
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        return self.stage.inputs
+
+    def bound(self) -> str:
+        return "two stages"
+
+    def estimate_s(self) -> float:
+        return 1.0
+
+    def step(self, outcomes: Outcomes) -> Sequence[Stage] | Choice:
+        return Choice(self.both[1].name, "the second") if self.both[0].name in outcomes else self.both
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_a_search_asks_for_is_built_side_by_side(
+    walk: PlanRun, technique: Callable[[str], Stage], inside: bool
+) -> None:
+    stage = technique("import time\ntime.sleep(0.5 * len(request.inputs))\nreturn request.model")
+    slow = replace(stage, name="asks/slow", inputs={"model": "source", "other": "source"}, variants=("asks",))
+    quick = replace(stage, name="asks/quick", variants=("asks",))
+    ended, heard_by = list[str](), set[threading.Thread]()
+
+    def hear(event: Event) -> None:
+        heard_by.add(threading.current_thread())
+        if event.kind == "ended":
+            ended.append(event.stage.name)
+
+    walk.listener = hear
+    asks = Asks(stage, (slow, quick))
+    if inside:
+        walk.stages([asks])
+        assert walk.choices["asks"].stage == "asks/quick"
+    else:
+        assert walk.search(asks).stage == "asks/quick"
+    assert heard_by == {threading.current_thread()}
+    assert ended[:2] == ["asks/quick", "asks/slow"]
+    assert [name for name in walk.outcomes if name.startswith("asks/")] == ["asks/slow", "asks/quick"]
     assert not walk.waiting
 
 

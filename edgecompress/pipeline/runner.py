@@ -128,12 +128,26 @@ class PlanRun:
             self._later(left_s - ahead_s)
             ahead_s = left_s
             self.waiting[:0] = step
-            for stage in step:
-                self._do(stage)
+            self._asked(step)
             took_s += sum(self.outcomes[stage.name].wall_s for stage in step)
         self._later(-ahead_s)
         self.store.remember_search(self._name(search), took_s)
         return step
+
+    def _asked(self, steps: Sequence[Step]) -> None:
+        """What a search asks for: side by side with as many of it as others leave, unless it measures."""
+        others = self._side.working - 1 if self._side else 0
+        if len(steps) < 2 or self.jobs - others < 2 or any(isinstance(s, Stage) and s.max_age_s for s in steps):
+            for step in steps:
+                self._do(step)
+            return
+        side = SideBySide(self._do, self._fits, self.stop, self.jobs - others)
+        outer, self._side = self._side, self._side or side
+        try:
+            side.run(steps)
+        finally:
+            self._side = outer
+        self._in_order(steps)
 
     def substitute(self, search: Substitute) -> Outcome:
         """Asks a search until it chooses; its name then stands for the stage that it chose."""

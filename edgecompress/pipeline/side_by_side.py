@@ -86,6 +86,11 @@ class SideBySide:
     _works: dict[str, threading.Thread] = field(default_factory=dict)
     _due: queue.SimpleQueue[Callable[[], object]] = field(default_factory=queue.SimpleQueue)
 
+    @property
+    def working(self) -> int:
+        """How many steps run now."""
+        return len(self._works)
+
     def later(self, call: Callable[[], object]) -> None:
         """Has the thread that waits for the steps call something: a listener hears all from one thread."""
         self._due.put(call)
