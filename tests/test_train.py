@@ -54,7 +54,7 @@ def reported(command: str, **changes: Any) -> list[str]:
         data={"random": random},
         variants=[],
     )
-    return [note for note in told.notes(report) if "--train" in note]
+    return [*told.offer(report)]
 
 
 def test_the_report_offers_the_command_of_a_training() -> None:

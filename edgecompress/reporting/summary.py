@@ -199,6 +199,7 @@ def _notes(report: Report) -> Iterator[str]:
             f"To stay small, report.json holds 1 of {max(kept)} latencies of its longest sessions; "
             "the stored results of the rounds hold all of them."
         )
+    yield from training.offer(report)
 
 
 def _of_the_device(report: Report) -> Iterator[str]:

@@ -92,10 +92,14 @@ def _epoch(name: str, run: Training, e: Epoch) -> tuple[str, ...]:
 
 
 def notes(report: Report) -> Iterator[str]:
-    """What a training saw that was meant for something else; where there was none, the command of one."""
+    """What a training saw that was meant for something else."""
     lent = sorted({v.name for v, run in _shown(report) if run.split == "calibrate"})
     if lent:
         yield f"There is no split 'train': {', '.join(lent)} trained on the calibration data."
+
+
+def offer(report: Report) -> Iterator[str]:
+    """The command that trains what shipped, where it can be and was not."""
     if _may_train(report):
         yield f"Narrowed and trained for half an hour it may be faster: {report.command} --train 30m"
 
