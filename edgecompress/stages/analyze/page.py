@@ -90,18 +90,15 @@ def _number(value: float | None) -> str:
 def stored(storage: Facts) -> TextTable:
     """What each weight takes as it is, and in its best form."""
     rows = [(r["name"], *_stored(r, r["bytes"][r["best"]]), FORMS[r["best"]]) for r in storage["rows"]]
-    packed = [(name, *[DASH] * 5, "packed already") for name in storage["packed"]]
+    packed = [(name, *[DASH] * 4, "packed already") for name in storage["packed"]]
     whole = storage["total"]
     last = ("All weights", *_stored(whole, whole["best_bytes"]), "")
-    return TextTable(
-        "Storage", ("weight", "elements", "zeros", "dense", "best", "share", "form"), (*rows, *packed, last)
-    )
+    return TextTable("Storage", ("weight", "elements", "zeros", "dense", "best", "form"), (*rows, *packed, last))
 
 
 def _stored(row: Facts, best: int) -> tuple[str, ...]:
-    dense = row["bytes"]["dense"]
     zeros = plain(row["zeros"] / row["elements"] if row["elements"] else None, "fraction")
-    return f"{row['elements']:,}", zeros, plain(dense, "bytes"), plain(best, "bytes"), _share(best, dense)
+    return f"{row['elements']:,}", zeros, plain(row["bytes"]["dense"], "bytes"), plain(best, "bytes")
 
 
 def _share(size: int, dense: int) -> str:
