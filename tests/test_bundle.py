@@ -54,6 +54,7 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.formats.empty_model",
     "edgecompress.formats.mlpackage",
     "edgecompress.formats.torch_program",
+    "edgecompress.formats.torch_shortcuts",
     "edgecompress.device.input_buffers",
     "edgecompress.core.sandbox",
     "edgecompress.core.engine_settings",
