@@ -347,7 +347,10 @@ def test_a_program_with_nothing_left_in_half_precision_is_lost(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("runtime", "technique"),
-    [("onnx", "onnx_fp16"), ("onnx_gpu", "onnx_fp16"), ("openvino", "onnx_fp16"), ("torchinductor", "torch_fp16")],
+    [
+        *(("onnx", "onnx_fp16"), ("onnx_gpu", "onnx_fp16"), ("openvino", "onnx_fp16")),
+        *(("torchinductor", "torch_fp16"), ("mnn", "mnn_fp16")),
+    ],
 )
 def test_fp16_means_the_technique_nearest_to_the_runtime(runtime: str, technique: str) -> None:
     table = {"description": "x", "runtime": runtime, "variant": [{"name": "v", "compress": [{"use": "fp16"}]}]}

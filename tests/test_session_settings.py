@@ -96,7 +96,7 @@ def test_every_runtime_with_settings_takes_each_of_them_and_none() -> None:
         assert all(isinstance(value, (str, int, float, bool)) for value in runtime.settings.values())
         assert chosen.of(card({SETTINGS: {}}), runtime.settings) == {}
     formats = {runtime.format for runtime in registry.runtimes() if runtime.settings}
-    assert formats == {"onnx", "openvino", "tflite"}
+    assert formats == {"mnn", "onnx", "openvino", "tflite"}
     for kind in formats:  # one card serves every runtime of its format
         assert len({json.dumps(r.settings, sort_keys=True) for r in registry.runtimes() if r.format == kind}) == 1
 

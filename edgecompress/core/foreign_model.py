@@ -20,7 +20,7 @@ ADVICE = {
         "nets:build; of scikit-learn, export it with skl2onnx",
     ),
     **dict.fromkeys(
-        (".xml", ".mlmodel", ".mlpackage", ".pte", ".engine", ".trt"),
+        (".xml", ".mlmodel", ".mlpackage", ".pte", ".mnn", ".engine", ".trt"),
         "made for one engine, so it is no source: give the net that it was made from",
     ),
     ".py": "code: give the name of the module and of a factory in it as MODEL, {stem}:build",

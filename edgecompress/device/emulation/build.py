@@ -42,7 +42,7 @@ ARM_PACKAGES = (
 )
 APPLETS = ("sh", "sleep")  # of busybox; the emulated Python is run without them
 # The versions of constraints.txt: what is run here and there is the same release.
-WHEELS = {"numpy": "2.3.5", "onnxruntime": "1.31.1", "ai-edge-litert": "2.3.0"}
+WHEELS = {"numpy": "2.3.5", "onnxruntime": "1.31.1", "ai-edge-litert": "2.3.0", "mnn": "3.6.1"}
 GLIBC = (17, 27, 28, 34, 35, 36)  # 2.x: pip takes the tag of a wheel literally
 UNNEEDED = ("usr/share/doc", "usr/share/man", "usr/share/lintian", "usr/share/locale", "usr/share/bash-completion")
 PLUGIN = Path(__file__).with_name("count.c")
@@ -304,7 +304,7 @@ def _cpus(out: Path) -> None:
 
 def _first_run(emulator: Emulator) -> None:
     """Proves that it works, and leaves the compiled modules behind."""
-    code = "import ctypes, json, zipfile, onnxruntime, ai_edge_litert.interpreter"
+    code = "import ctypes, json, zipfile, onnxruntime, ai_edge_litert.interpreter, MNN"
     counts = emulator.place / "counts"
     env = {**emulator.environment(counts), "PYTHONDONTWRITEBYTECODE": ""}
     _run(emulator.command("cortex-a76", [PYTHON, "-P", "-c", code]), f"remove {emulator.place} and run it again", env)
