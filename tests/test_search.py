@@ -128,8 +128,9 @@ def test_techniques_narrow_the_space_and_training_is_asked_for(space: RecipeSpac
 def test_with_training_a_search_goes_on_with_what_is_narrow_and_trained() -> None:
     wanted = {"runtimes": ["openvino"], "techniques": ["int8", "prune_channels", "finetune"], "train": True}
     within = recipe_space.of(x86(**wanted))
-    (recipe,) = map(within.draw, map(Fixed, within.trained(lambda values: (False, 0.0))))
-    assert recipe.words() == "openvino int8, prune_channels latency_ratio 0.7, finetune epochs 4"
+    recipes = [within.draw(Fixed(values)) for values in within.trained(lambda values: (False, 0.0))]
+    shares = [f"openvino int8, prune_channels latency_ratio {share}, finetune epochs 4" for share in (0.8, 0.7)]
+    assert [recipe.words() for recipe in recipes] == shares
 
 
 @pytest.mark.parametrize(
@@ -150,21 +151,22 @@ def test_the_runtime_whose_plain_int8_was_fastest_is_trained_first() -> None:
     within = recipe_space.of(x86(techniques=["int8", "prune_channels", "finetune"], train=True))
     seconds = {"onnx": 3.0, "openvino": 2.0, "litert": 1.0, "executorch": 4.0}
     found = within.trained(lambda values: (False, seconds[values["runtime"]]))
-    assert [values["runtime"] for values in found] == ["litert", "openvino", "onnx", "executorch"]
+    assert [values["runtime"] for values in found] == 2 * ["litert", "openvino", "onnx", "executorch"]
 
 
 @pytest.mark.parametrize(
-    ("knob", "middle"),
+    ("knob", "middle", "near"),
     [
-        (Knob(low=1, high=20, log=True), 4),
-        (Knob(low=0.5, high=0.95, step=0.05), 0.7),
-        (Knob(low=2, high=9), 5),
-        (Knob(low=0.0, high=1.0), 0.5),
-        (Knob(choices=("tucker", "tt")), "tucker"),
+        (Knob(low=1, high=20, log=True), 4, 9),
+        (Knob(low=0.5, high=0.95, step=0.05), 0.7, 0.8),
+        (Knob(low=2, high=9), 5, 7),
+        (Knob(low=0.0, high=1.0), 0.5, 0.75),
+        (Knob(choices=("tucker", "tt")), "tucker", "tucker"),
     ],
 )
-def test_the_middle_of_a_knob_is_one_of_its_values(knob: Knob, middle: object) -> None:
-    assert knob.middle == middle and type(knob.middle) is type(middle)
+def test_what_lies_between_the_ends_of_a_knob_is_one_of_its_values(knob: Knob, middle: object, near: object) -> None:
+    for part, value in ((0.5, middle), (0.75, near)):
+        assert knob.at(part) == value and type(knob.at(part)) is type(value)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class TechniquePlugin(Step):
     """The precision of the weights that it leaves: an artifact that verify reads otherwise is lost."""
     knobs: Mapping[str, Knob] = field(default_factory=dict)
     """For `search`: which of its options are worth turning, and their values (settings.Knob); one that makes the net
-    smaller, or trains, is tried only if it has some."""
+    smaller, or trains, is tried only if it has some. The high end of one that makes it smaller leaves most."""
     rungs: Callable[[Mapping[str, Json]], Sequence[tuple[str, dict[str, Json]]]] | None = None
     """For the accuracy guard and `search`: what else its own calibration can do, as (label, options)."""
     kept: Callable[[Mapping[str, Json], Sequence[Mapping[str, Json]]], dict[str, Json]] | None = None

@@ -263,16 +263,17 @@ class Knob:
         if self.log and self.step is not None:
             raise ValueError("log and step exclude each other")
 
-    @property
-    def middle(self) -> int | float | str | bool:
-        """Half way between the ends, of a step if it has some; the first of choices."""
+    def at(self, part: float) -> int | float | str | bool:
+        """The value at a part of the way from low to high, of a step if it has some; the first of choices."""
         if self.low is None or self.high is None:
             return self.choices[0]
-        half = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        value = low + part * (high - low)
+        value = math.exp(value) if self.log else value
         whole = isinstance(self.low, int) and isinstance(self.high, int) and not isinstance(self.step, float)
         step = self.step or (1 if whole else None)
-        half = self.low + step * int((half - self.low) / step) if step else half
-        return int(half) if whole else round(half, 6)
+        value = self.low + step * int((value - self.low) / step + 1e-9) if step else value
+        return int(value) if whole else round(value, 6)
 
     @property
     def ends(self) -> tuple[int | float | str | bool, ...]:

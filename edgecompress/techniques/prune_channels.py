@@ -62,6 +62,7 @@ class Options:
     between: Mapping[str, Any] = field(default_factory=dict)  # options of `finetune` between the steps
     saved: Mapping[str, float] = field(default_factory=dict)  # the search's: what each cell saves of the latency
     keep: float | None = None  # the search's: share of the latency that may stay, by `saved`
+    harms: Mapping[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)  # the search's: of each width
 
     def __post_init__(self) -> None:
         if len(self.strengths) > 1:
@@ -174,7 +175,8 @@ def apply(request: Request) -> Artifact:
 def cells(request: Request) -> Artifact:
     """What is to be measured one by one: each class of equal groups at a few widths, all other layers dense.
 
-    facts: {"cells": {label: {"widths": {group: width}}}, "refused"}.
+    facts: {"cells": {label: {"widths": {group: width}}}, "refused", "known": options for trials: "harms", what each
+    width of a group alone does to the outputs, where the scope asks for it}.
     """
     work = _Work(request)
     measured = {
@@ -183,7 +185,11 @@ def cells(request: Request) -> Artifact:
         if len(work.choices[groups[0].name]) > 1
         for width in candidates.samples(work.choices[groups[0].name], CELLS)[1:]
     }
-    return Artifact(request.out, "cells", facts={"cells": measured, "refused": dict(work.refused)}).write()
+    known: dict[str, Json] = {}
+    if request.options.scope == "sensitivity":
+        known["harms"] = {name: [[w, h] for w, h in harm.items()] for name, harm in work.harms(work.choices).items()}
+    facts: dict[str, Json] = {"cells": measured, "refused": dict(work.refused), "known": known}
+    return Artifact(request.out, "cells", facts=facts).write()
 
 
 # --------------------------------------------------------------------------- the work
@@ -417,7 +423,9 @@ class _Work:
     ) -> tuple[dict[str, int], WidthEvidence]:
         """Those of least harm; "sensitivity" is what each width of a group alone does."""
         full = {name: widths[0] for name, widths in choices.items()}
-        whole, harms = cost(full), self.harms(choices)
+        given = {name: dict(self.options.harms.get(name, ())) for name in choices}
+        known = all(given.values()) and choices == self.choices
+        whole, harms = cost(full), given if known else self.harms(choices)
         points = {n: {w: (whole - cost({**full, n: w}), h) for w, h in harm.items()} for n, harm in harms.items()}
         steps = [step for name in choices for step in candidates.by_harm(name, choices[name], points[name])]
         facts: WidthEvidence = {

@@ -21,6 +21,7 @@ from edgecompress.pipeline.job import Job
 
 NONE, PLAIN, FP32 = "none", "plain", "fp32"
 TRAIN = "train"  # the name of what trains before static int8
+LEFT = (0.75, 0.5)  # parts of the way to the high end of knobs that make a net smaller: what they leave
 TIMES = {"latency", "instructions"}
 USUAL = "int8"  # what is tried first
 Table = Mapping[str, Json]
@@ -127,20 +128,22 @@ class RecipeSpace:
         ]
 
     def trained(self, order: Callable[[Mapping[str, Json]], tuple[bool, float]]) -> list[dict[str, Json]]:
-        """Then, with training: each way of static int8 after what makes the net smaller and trains it, half-strong.
+        """Then, with training: each way of static int8 after what makes the net smaller and trains it.
 
-        `order`: of the values of a plain recipe; those of the lowest come first.
+        `order`: of the values of a plain recipe; those of the lowest come first. First a quarter is taken away of what
+        may be, then half of it.
         """
         return [
-            {**plain, "net": net.name, TRAIN: trainer.name, **self._middle(net.name), **self._middle(trainer.name)}
+            {**plain, "net": net.name, TRAIN: trainer.name, **self._at(net.name, left), **self._at(trainer.name, 0.5)}
+            for left in LEFT
             for net in sorted(self.nets, key=lambda each: each.cells is None)  # first what measures its strength
             for plain in sorted(self.plain(), key=order)
             if TRAIN in plain
             for trainer in self.trainers[:1]
         ]
 
-    def _middle(self, technique: str) -> dict[str, Json]:
-        return {f"{technique}.{name}": knob.middle for name, knob in self.knobs.get(technique, {}).items()}
+    def _at(self, technique: str, part: float) -> dict[str, Json]:
+        return {f"{technique}.{name}": knob.at(part) for name, knob in self.knobs.get(technique, {}).items()}
 
     def _off(self, runtime: str, technique: str) -> dict[str, Json]:
         quantizer = registry.technique(technique) if technique else None

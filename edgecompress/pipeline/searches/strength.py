@@ -82,7 +82,7 @@ class Fit:
         """The cells, their table, then trials one by one until one is chosen."""
         cells = outcomes.get(f"{self.name}/cells")
         if cells is None:
-            return [self._stage("cells", self.stage.call.split(":")[0] + ":cells", dict(self.stage.options))]
+            return [self._stage("cells", self.stage.call.split(":")[0] + ":cells", self._options({}))]
         if cells.artifact is None or cells.status != "ok":
             return Choice("", cells.reason)
         table = f"{self.name}/table"
@@ -135,7 +135,8 @@ class Fit:
 
     def _trial_stages(self, outcomes: Outcomes, number: int, keep: float) -> list[Stage]:
         label = f"trial-{number}"
-        request: dict[str, Json] = {"saved": self._saved(outcomes), "keep": keep}
+        known = outcomes[f"{self.name}/cells"].facts.get("known", {})
+        request: dict[str, Json] = {**known, "saved": self._saved(outcomes), "keep": keep}
         first = self._stage(label, self.stage.call, self._options(request))
         stages = [first, *self._chain(label, first.name)]
         ends = {DENSE: self._end(DENSE, self.stage.inputs["model"]), label: stages[-1].name}
