@@ -38,7 +38,6 @@ PROMISED = {  # what is known to work upstream: no cell of these may be expected
     "coreml": {"fp32"},
     "torchinductor": {"fp32"},
     "tflite": {"fp32"},
-    "mnn": {"fp32"},
 }
 slow = pytest.mark.slow
 Zoo = Callable[[str], Mapping[str, ZooOutcome]]

@@ -1,4 +1,4 @@
-"""MNN on the CPU: converts ONNX; in half precision it computes on Arm CPUs that have the instructions."""
+"""MNN on the CPU: converts ONNX; it computes in fp16 on Arm CPUs that have the instructions."""
 
 from __future__ import annotations
 
