@@ -83,6 +83,7 @@ def test_a_package_in_half_precision_is_near_the_program(pair: tuple[Artifact, A
     assert 50 <= 10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()) < 90
 
 
+@pytest.mark.prove
 def test_the_kernels_are_named_with_what_made_them(pair: tuple[Artifact, Artifact], tmp_path: Path) -> None:
     _, package = pair
     item = next(tensors.batches(conformance.samples(package, tmp_path), "test", 1))

@@ -83,7 +83,7 @@ SHORT: Mapping[str, Sequence[str]] = {
     "coreml": ("residual_cnn fp32", "transformer fp32", "int64 int8"),
     "onnx_gpu": ("two_ends fp32", "depthwise_cnn int8"),  # its files are those of onnx,
     "tflite": ("residual_cnn fp32", "lstm int8"),  # and of these
-    "mnn": (*(f"{name} fp32" for name in zoo.NETS), "residual_cnn int8"),  # that it refuses before it converts
+    "mnn": ("two_ends fp32", "residual_cnn int8"),
     "ethos_u": ("depthwise_cnn fp32", "transformer int8"),  # litert's converter and quantizer have made what they take
 }
 # A net that one quantizer spoils needs that net, that runtime and int8: no pair of the three finds it for sure.
