@@ -148,10 +148,12 @@ def test_channels_go_by_latency_where_that_is_measured_and_asked_for(
 
 
 def test_the_runtime_whose_plain_int8_was_fastest_is_trained_first() -> None:
-    within = recipe_space.of(x86(techniques=["int8", "prune_channels", "finetune"], train=True))
+    within = recipe_space.of(x86(techniques=["int8", "prune_channels", "low_rank", "finetune"], train=True))
     seconds = {"onnx": 3.0, "openvino": 2.0, "litert": 1.0, "executorch": 4.0}
     found = within.trained(lambda values: (False, seconds[values["runtime"]]))
-    assert [values["runtime"] for values in found] == 2 * ["litert", "openvino", "onnx", "executorch"]
+    order = ["litert", "openvino", "onnx", "executorch"]
+    assert [values["runtime"] for values in found] == 4 * order
+    assert [values["net"] for values in found] == 2 * [*4 * ["prune_channels"], *4 * ["low_rank"]]
 
 
 @pytest.mark.parametrize(

@@ -136,11 +136,15 @@ class RecipeSpace:
         return [
             {**plain, "net": net.name, TRAIN: trainer.name, **self._at(net.name, left), **self._at(trainer.name, 0.5)}
             for left in LEFT
-            for net in sorted(self.nets, key=lambda each: each.cells is None)  # first what measures its strength
+            for net in sorted(self.nets, key=self._is_guessed)
             for plain in sorted(self.plain(), key=order)
             if TRAIN in plain
             for trainer in self.trainers[:1]
         ]
+
+    def _is_guessed(self, net: TechniquePlugin) -> bool:
+        """Whether its strength is not found by measuring."""
+        return not any(knob.measured for knob in self.knobs.get(net.name, {}).values())
 
     def _at(self, technique: str, part: float) -> dict[str, Json]:
         return {f"{technique}.{name}": knob.at(part) for name, knob in self.knobs.get(technique, {}).items()}
