@@ -202,6 +202,18 @@ def test_what_everything_depends_on_ends_the_run_and_the_processes_of_the_others
     assert not [child for child in left if child.status() != "zombie"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("jobs", "spins"), [(1, None), (2, "1000")])
+def test_threads_of_what_works_beside_others_do_not_spin(
+    walk: PlanRun, technique: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch, jobs: int, spins: str | None
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    walk.jobs = jobs
+    stage = technique("import os\nraise KeyError(os.environ.get('GOMP_SPINCOUNT'))")
+    with pytest.raises(StageFailed, match=f"KeyError: {spins!r}"):
+        walk.stage(stage)
+
+
 def test_no_job_at_all_is_refused() -> None:
     from edgecompress.commands.job_run import Options
 

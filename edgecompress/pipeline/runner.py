@@ -304,7 +304,8 @@ class PlanRun:
         begin, expected_s = time.monotonic(), self.expected_s(stage)
         patience = Patience(confinement.deadline_s(stage, size), stage.silence_s, self._over)
         fork_of = self._package if fork_server.serves(stage, [*self.waiting]) else ""
-        for message in worker_process.answers(request, scratch, log, patience, fork_of):
+        alone = self.jobs == 1 or stage.max_age_s is not None
+        for message in worker_process.answers(request, scratch, log, patience, fork_of, alone):
             if "done" in message:
                 return message
             fraction = min(1.0, max(0.0, message["progress"]))

@@ -26,6 +26,7 @@ from edgecompress.pipeline.opened_files import OpenedFiles
 from edgecompress.pipeline.worker_protocol import LONGEST, Done, Progress, StageRequest, answer
 
 LINK = "edgecompress-"  # to a worker's temporary folder
+SPINS = {"GOMP_SPINCOUNT": "1000"}  # rounds that a thread of PyTorch's OpenMP waits for others, before it sleeps
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class Patience:
 
 
 def answers(
-    request: StageRequest, scratch: Path, log: Path, patience: Patience, fork_of: str = ""
+    request: StageRequest, scratch: Path, log: Path, patience: Patience, fork_of: str = "", alone: bool = False
 ) -> Iterator[Progress | Done]:
     """What the worker of a stage answers. `scratch` is the folder of the request, of `tmp` and of what the stage makes.
 
-    `fork_of`: the digest of this package, where the fork server is to start it.
+    `fork_of`: the digest of this package, where the fork server is to start it. `alone`: nothing works beside it.
 
     Raises the error that it reports, or StageFailed: it died, hung, sent what is no answer, or held too much memory;
     InputError where that is the fault of the file that it reads.
@@ -53,7 +54,7 @@ def answers(
     bytecode.keep_package()
     with _short(scratch / "tmp") as temporary, contextlib.closing(OpenedFiles()) as opened:
         begun = time.time()
-        process = _started(file, _environment(request["offline"], temporary), log, opened, fork_of)
+        process = _started(file, _environment(request["offline"], temporary, alone), log, opened, fork_of)
         yield from _heard(process, request, log, patience, opened, begun)
 
 
@@ -177,12 +178,18 @@ def _limited() -> str:
     return "" if most == resource.RLIM_INFINITY else f"; `ulimit -v` allows it {most / 2**30:.1f} GiB: raise it"
 
 
-def _environment(offline: bool, scratch: Path) -> dict[str, str]:
-    """What a worker inherits. Libraries that never clear what they leave in the temporary folder leave it in ours."""
+def _environment(offline: bool, scratch: Path, alone: bool) -> dict[str, str]:
+    """What a worker inherits. Libraries that never clear what they leave in the temporary folder leave it in ours.
+
+    What works beside others waits for its threads as SPINS says: by default the threads of two that build spin on the
+    processors that each other's work needs, and both take five times as long.
+    """
     extra = {"PYTHONHASHSEED": "0", "TOKENIZERS_PARALLELISM": "false", "TMPDIR": str(scratch)}
     extra["PYTHONSAFEPATH"] = "1"  # nor does a Python that a library starts find modules in the working folder
     extra["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime's own: what is deployed here is nobody's business
     extra["HOME"] = str(home.home())
+    if not alone:
+        extra |= {name: os.environ.get(name, value) for name, value in SPINS.items()}
     if not home.has_account():
         extra["LOGNAME"] = str(os.getuid())  # PyTorch wants a name
     if not os.path.exists(home.home() / ".keras"):
