@@ -113,13 +113,8 @@ def walk(tmp_path: Path) -> PlanRun:
     return walk
 
 
-@pytest.mark.slow
-def test_outcomes_are_in_the_order_of_the_plan_whichever_ends_first(
-    walk: PlanRun, technique: Callable[[str], Stage]
-) -> None:
-    stage = technique("import time\ntime.sleep(0.3 * len(request.inputs))\nreturn request.model")
-    slow = replace(stage, name="slow", inputs={"model": "source", "other": "source"}, variants=("slow",))
-    quick = replace(stage, name="quick", variants=("quick",))
+def heard(walk: PlanRun) -> tuple[list[str], set[threading.Thread]]:
+    """The names of stages in the order in which they will end, and the threads that tell of them."""
     ended, heard_by = list[str](), set[threading.Thread]()
 
     def hear(event: Event) -> None:
@@ -128,6 +123,17 @@ def test_outcomes_are_in_the_order_of_the_plan_whichever_ends_first(
             ended.append(event.stage.name)
 
     walk.listener = hear
+    return ended, heard_by
+
+
+@pytest.mark.slow
+def test_outcomes_are_in_the_order_of_the_plan_whichever_ends_first(
+    walk: PlanRun, technique: Callable[[str], Stage]
+) -> None:
+    stage = technique("import time\ntime.sleep(0.3 * len(request.inputs))\nreturn request.model")
+    slow = replace(stage, name="slow", inputs={"model": "source", "other": "source"}, variants=("slow",))
+    quick = replace(stage, name="quick", variants=("quick",))
+    ended, heard_by = heard(walk)
     walk.stages([slow, quick])
     assert heard_by == {threading.current_thread()}
     assert ended == ["quick", "slow"]
@@ -166,14 +172,7 @@ def test_what_a_search_asks_for_is_built_side_by_side(
     stage = technique("import time\ntime.sleep(0.5 * len(request.inputs))\nreturn request.model")
     slow = replace(stage, name="asks/slow", inputs={"model": "source", "other": "source"}, variants=("asks",))
     quick = replace(stage, name="asks/quick", variants=("asks",))
-    ended, heard_by = list[str](), set[threading.Thread]()
-
-    def hear(event: Event) -> None:
-        heard_by.add(threading.current_thread())
-        if event.kind == "ended":
-            ended.append(event.stage.name)
-
-    walk.listener = hear
+    ended, heard_by = heard(walk)
     asks = Asks(stage, (slow, quick))
     if inside:
         walk.stages([asks])

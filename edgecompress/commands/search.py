@@ -36,7 +36,7 @@ from edgecompress.pipeline.searches.study import require as require
 
 FOLDER, FILE, TARGET, DATABASE = "searches", "search.json", "target.toml", "study.db"  # in a store; in FOLDER/ID
 REPEATS = 50  # recipes in a row that were drawn before: then the space is searched
-NEARLY = 1.2  # of the best value: nearly as good, as one session of a trial is measured
+NEARLY = 1.2  # times the best value is as good: the one session of a trial tells no finer
 STOPS = ("minutes", "trials", "patience")  # settings that change no trial
 OF_TARGET = ("variant", "limits", "guard", "search", "target")  # groups of --set that the found target has already
 

@@ -15,6 +15,7 @@ from edgecompress.core import environments, registry
 from edgecompress.core.errors import InputError, NoPath, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage, Substitute
+from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Variant
 from edgecompress.pipeline import conversion, plan, variant_stages, verification
 from edgecompress.pipeline.job import Job, Keys, Name
@@ -28,7 +29,8 @@ from edgecompress.pipeline.variant_stages import Steps
 
 PARTS = 5  # of the minutes: four train nets that were narrowed, the last one trains the best to be rounded
 STEP = 0.8  # of the latency, or of the MACs where nothing is measured, that a level may keep of the one before
-NARROWS, ALIGN = "prune_channels", 8  # the technique; channels that go at once where no device is at hand to measure
+NARROWS, TRAINS, ROUNDS = "prune_channels", "finetune", "qat"  # the techniques
+ALIGN = 8  # channels that go at once where no device is at hand to measure
 LEVEL = "level"  # whom stages belong to in what is told of them
 NAME = "pruned-{}"  # what the variant is called that is made of another
 
@@ -110,7 +112,7 @@ def _check(job: Job) -> None:
         conversion.steps(job.target.value, narrowed, job.resolved.kind, str(job.target.path))
     except NoPath as error:
         raise InputError(f"--train: {error.what}") from error
-    for name in (NARROWS, "finetune"):
+    for name in (NARROWS, TRAINS):
         environments.require(registry.technique(name).module, "--train")
 
 
@@ -142,16 +144,16 @@ class _Climb:
             begun = begun or self._narrowed(best.compress if best else ())
             if not begun:
                 break  # nothing more can be removed
-            level = self._try((*begun, self._training("finetune")))
+            level = self._try((*begun, self._training(TRAINS)))
             best, begun = (level, ()) if level.inside else (best, level.compress)
-        rounded = self._try((*best.compress, self._training("qat"))) if best and self._is_static_int8() else None
+        rounded = self._try((*best.compress, self._training(ROUNDS))) if best and self._is_rounded() else None
         return rounded if best and rounded and rounded.inside and rounded.excess <= best.excess else best
 
     def _narrowed(self, before: tuple[Table, ...]) -> tuple[Table, ...]:
         """The steps so far and one that narrows, to the widths that are found; none where nothing can go."""
         self.levels += 1
-        nothing = {"macs": round(STEP**self.levels, 4), "align": ALIGN}
-        strength = nothing if self.job.unmeasured else {"latency_ratio": STEP}
+        counted = {"macs": round(STEP**self.levels, 4), "align": ALIGN}
+        strength = counted if self.job.unmeasured else {"latency_ratio": STEP}
         variant = self._variant(f"level-{self.levels}", (*before, {"use": NARROWS, **strength}))
         steps: Steps = {}
         _, made = variant_stages.add(self.job, variant, self._calls(variant), steps)
@@ -166,11 +168,11 @@ class _Climb:
     def _training(self, technique: str) -> Table:
         return {"use": technique, "minutes": round(self.minutes / PARTS, 4)}
 
-    def _is_static_int8(self) -> bool:
-        """Whether what quantizes rounds activations by ranges that calibration found."""
-        calls = self._calls(self.base)
-        techniques = [registry.step(call) for call, _ in calls if call.endswith(":apply")]
-        return any(getattr(each, "provides", "") == "int8" and getattr(each, "prepared", False) for each in techniques)
+    def _is_rounded(self) -> bool:
+        """Whether what quantizes has the grid that training of the rounding prepares for, and that is installed."""
+        techniques = [registry.step(call) for call, _ in self._calls(self.base)]
+        static = [each for each in techniques if isinstance(each, TechniquePlugin) and each.provides == "int8"]
+        return any(each.prepared for each in static) and not environments.missing(registry.technique(ROUNDS).module)
 
     def _calls(self, variant: Variant) -> list[conversion.Call]:
         target = self.job.target
@@ -210,7 +212,7 @@ def _words(level: Trained) -> Iterator[str]:
         yield level.reason
         return
     uses = [str(table["use"]) for table in level.compress]
-    yield f"{'rounding trained' if uses[-1] == 'qat' else 'trained'}, {level.change} on select"
+    yield f"{'rounding trained' if uses[-1] == ROUNDS else 'trained'}, {level.change} on select"
     yield "inside the limits" if level.inside else "not inside the limits yet"
 
 

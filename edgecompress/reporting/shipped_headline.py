@@ -95,7 +95,7 @@ def _remarks(report: Report, subject: Variant) -> Iterator[str]:
         yield "not measured on the target"
     elif one_session(report):
         yield "one session, so no change is called"
-    if subject.bottleneck:
+    if subject.bottleneck and subject.bottleneck.cause != "unknown":
         yield subject.bottleneck.says
 
 

@@ -106,11 +106,12 @@ def offer(report: Report) -> Iterator[str]:
 
 def _may_train(report: Report) -> bool:
     """Whether a deploy to one target shipped a torch net that has data, and trained nothing."""
-    net = (report.source.get("artifact") or {}).get("kind") == "module" and not (report.data or {}).get("random", True)
+    is_net = (report.source.get("artifact") or {}).get("kind") == "module"
+    has_data = not (report.data or {}).get("random", True)
     words = [*report.command.split(), ""]
-    one = words[:2] == ["edgecompress", "deploy"]
-    one = one and "," not in words[words.index("--target") + 1 if "--target" in words else -1]
-    return net and one and report.exit_code == 0 and not _shown(report) and "--from-search" not in words
+    targets = words[words.index("--target") + 1] if "--target" in words else ""
+    plain = words[:2] == ["edgecompress", "deploy"] and "," not in targets and "--from-search" not in words
+    return is_net and has_data and plain and report.exit_code == 0 and not _shown(report)
 
 
 # ------------------------------------------------------------------ the figure

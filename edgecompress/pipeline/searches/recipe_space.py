@@ -22,7 +22,7 @@ from edgecompress.pipeline.job import Job
 NONE, PLAIN, FP32 = "none", "plain", "fp32"
 TRAIN = "train"  # the name of what trains before static int8
 LEFT = (0.75, 0.5)  # parts of the way to the high end of knobs that make a net smaller: what they leave
-TIMES = {"latency", "instructions"}
+TIMES = {"latency", "instructions"}  # objectives that are measured to find a strength
 USUAL = "int8"  # what is tried first
 Table = Mapping[str, Json]
 Ways = Mapping[str, Mapping[str, str]]  # runtime -> precision -> the technique that provides it, "" of fp32

@@ -16,7 +16,6 @@ from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Outcomes, Stage, Substitute
-from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Profile, Variant
 from edgecompress.data import metrics
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
@@ -148,15 +147,17 @@ class _Trial:
         """The stage that has the artifact; a strength that was found is in the recipe from then on."""
         steps = self._steps(name)
         yield from self._done(steps)
-        for step in steps:
-            if isinstance(step, Stage):
-                continue
-            technique = registry.step(step.stage.call)
-            if isinstance(technique, TechniquePlugin) and technique.pinned:
-                found = technique.pinned(step.stage.options, self.outcomes[step.name].facts)
-                net = tuple({"use": t["use"], **found} if t["use"] == technique.name else t for t in self.recipe.net)
-                self.recipe = dataclasses.replace(self.recipe, net=net)
+        self.recipe = dataclasses.replace(self.recipe, net=tuple(self._pinned(t, steps) for t in self.recipe.net))
         return steps[-1].name if steps else variant_stages.SOURCE
+
+    def _pinned(self, table: Table, steps: Sequence[Stage | Substitute]) -> Table:
+        """A step of the recipe with the strength that a search in its place found."""
+        technique = registry.technique(str(table["use"]))
+        call = f"techniques.{technique.name}:apply"
+        fit = next((step for step in steps if not isinstance(step, Stage) and step.stage.call == call), None)
+        if fit is None or technique.pinned is None:
+            return table
+        return {"use": technique.name, **technique.pinned(fit.stage.options, self.outcomes[fit.name].facts)}
 
     def _done(
         self, steps: Sequence[Stage | Substitute]

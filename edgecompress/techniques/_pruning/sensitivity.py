@@ -43,11 +43,11 @@ class CalibrationBench:
 
     def singles(self) -> Iterator[Batch]:
         """The same one by one, where the net takes any number."""
-        fixed = isinstance(self.request.model.batch, int)
+        batch = self.request.model.batch
+        step = batch if isinstance(batch, int) else 1
         for inputs, labels in self.batches():
-            size = len(next(iter(inputs.values())))
-            for at in range(0, size, size if fixed else 1):
-                part = slice(at, at + (size if fixed else 1))
+            for at in range(0, len(next(iter(inputs.values()))), step):
+                part = slice(at, at + step)
                 yield {name: tensor[part] for name, tensor in inputs.items()}, None if labels is None else labels[part]
 
     def run(self, net: torch.nn.Module, batch: Batch) -> Tensors:
