@@ -330,6 +330,18 @@ def test_half_precision_is_computed_in_where_asked_for(small: tuple[Artifact, Ar
     assert sqnr_db(answers(model, samples), answers(made, samples)) > 40
 
 
+def test_a_net_with_numbers_near_the_end_of_half_precision_computes_in_fp32(
+    small: tuple[Artifact, Artifact], tmp_path: Path
+) -> None:
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    model, samples = small
+    made = compressed("litert_fp16", model, samples, tmp_path / "made", computes="fp16", headroom=1e9)
+    assert "is beyond half precision, 65504" in made.facts["computes_fp32"]
+    file = flatbuffer_utils.read_model(str(made.file(".tflite")))
+    assert b"reduced_precision_support" not in [m.name for m in file.metadata or ()]
+
+
 @pytest.mark.prove
 def test_an_arm_cpu_with_its_instructions_computes_in_half_precision(tmp_path: Path) -> None:
     options = edgecompress.Options(store=tmp_path / "store", out=tmp_path / "out")

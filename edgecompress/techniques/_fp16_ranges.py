@@ -80,6 +80,17 @@ def unfit(tallies: Tallies, headroom: float) -> set[str]:
     return {n for n, t in tallies.items() if t.largest * headroom > LARGEST or t.db < ROUNDING_DB}
 
 
+def too_large(peaks: Mapping[str, float], headroom: float) -> str:
+    """Why a net whose operators answer numbers up to these cannot be in half precision as a whole, or ""."""
+    name = max(peaks, key=lambda each: peaks[each], default="")
+    if not name or peaks[name] * headroom <= LARGEST:
+        return ""
+    return (
+        f"operator '{name}' answers {peaks[name]:.4g} on the calibration data; times headroom ({headroom:g}) that is "
+        f"beyond half precision, {LARGEST:g}"
+    )
+
+
 def largest(tallies: Tallies) -> dict[str, str | float]:
     """The tensor with the largest number, for the facts."""
     name = max(tallies, key=lambda n: tallies[n].largest, default="")

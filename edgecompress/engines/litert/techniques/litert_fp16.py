@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.engines.litert import quantizer
+from edgecompress.engines.litert import layer_outputs, quantizer, session
 from edgecompress.techniques import _fp16_ranges, _skipped_layers
+from edgecompress.techniques._calibration import inputs_of, spread
 
 REQUIRES = ("ai-edge-litert", "ai-edge-quantizer")
 EXTRA = "litert"
 READS: tuple[str, ...] = ("tflite",)
 WRITES = "tflite"
 PROVIDES = "fp16"
-NEEDS: tuple[str, ...] = ()
+NEEDS: tuple[str, ...] = ("samples",)
 
 ALLOWED, ALLOWS = "reduced_precision_support", b"fp16accfp16"  # computing, and adding up
 
@@ -30,11 +33,14 @@ class Options:
     small: float = 0.05
     skip: tuple[str, ...] = ()  # operators kept in fp32, as regular expressions of their outputs' names
     computes: Literal["fp32", "fp16"] = "fp32"  # fp16: XNNPACK does where the CPU has the instructions, else fp32
+    samples: int | None = 16  # calibration items at most that show whether the net may compute in fp16; None is all
+    headroom: float = 4.0  # how many times larger than on the samples a number may get
 
     def __post_init__(self) -> None:
         if not 0 <= self.small < 1:
             raise ValueError("small must be at least 0 and below 1")
         quantizer.check_patterns(self.skip)
+        _fp16_ranges.check(self.samples, self.headroom)
 
 
 def promises(options: Options) -> Promise:
@@ -43,10 +49,10 @@ def promises(options: Options) -> Promise:
 
 
 def apply(request: Request) -> Artifact:
-    """The TFLite model with fp16 weights; inputs: "model".
+    """The TFLite model with fp16 weights; inputs: "model", "samples" (the calibrate split).
 
     facts: {"kept": [operator in fp32]}: small ones, those of `skip`, and those whose weights do not fit into fp16;
-    "lost" where no weights are in fp32.
+    "lost" where no weights are in fp32; "computes_fp32": why the file is not allowed to compute in fp16 as asked.
     """
     from ai_edge_quantizer import qtyping
 
@@ -64,7 +70,31 @@ def apply(request: Request) -> Artifact:
     if not any(op.weights for op in known):
         facts["lost"] = "changed nothing in this model: it has no weights in fp32"
     made = quantizer.quantized(data, recipe)
-    return quantizer.artifact(request, made if options.computes == "fp32" else _allowing(made), facts)
+    if options.computes == "fp16":
+        if why := _fp16_ranges.too_large(_peaks(request), options.headroom):
+            facts["computes_fp32"] = why
+        else:
+            made = _allowing(made)
+    return quantizer.artifact(request, made, facts)
+
+
+def _peaks(request: Request) -> dict[str, float]:
+    """The largest magnitude that each layer answers on the calibration items, in fp32."""
+    import numpy as np
+    from ai_edge_litert import interpreter
+
+    peaks = dict[str, float]()
+    with tempfile.TemporaryDirectory() as folder:
+        tapped = layer_outputs.tapped(Request({"model": request.model}, Path(folder)))
+        full = session.TfliteSession(session.interpreter(interpreter, tapped, 1), tapped)
+        for batch in spread(request, request.options.samples):
+            for name, values in full.run(inputs_of(request, batch)).items():
+                if values.dtype.kind == "f":
+                    held = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+                    peaks[name] = max(float(held), peaks.get(name, 0.0))
+        full.close()
+    told = {tap["output"]: tap["operator"] for tap in tapped.facts["taps"]}
+    return {told.get(name, name): peak for name, peak in peaks.items()}
 
 
 def _allowing(data: bytes) -> bytes:

@@ -53,9 +53,6 @@ def apply(request: Request) -> Artifact:
         "largest": {"tensor": name, "value": peaks[name]} if name else {},
         "samples": used(batches),
     }
-    if name and peaks[name] * options.headroom > _fp16_ranges.LARGEST:
-        facts["lost"] = (
-            f"operator '{name}' answers {peaks[name]:.4g} on the calibration data; times headroom "
-            f"({options.headroom:g}) that is beyond half precision, {_fp16_ranges.LARGEST:g}"
-        )
+    if why := _fp16_ranges.too_large(peaks, options.headroom):
+        facts["lost"] = why
     return Artifact(request.out, model.kind, model.inputs, model.outputs, facts).write()
