@@ -120,7 +120,7 @@ def test_changed_data_is_the_reason_for_a_re_run_though_nothing_of_the_users_is_
 
 
 def test_a_python_that_a_library_starts_in_a_worker_runs_nothing_of_the_working_folder(folder: Path) -> None:
-    environment = worker_process._environment(offline=False, scratch=folder)
+    environment = worker_process._environment(offline=False, scratch=folder, alone=False)
     subprocess.run([sys.executable, "-c", "import json"], cwd=folder, env=environment, check=True, timeout=60)
     assert ran(folder) == ""
 
