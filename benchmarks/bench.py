@@ -3,8 +3,8 @@
     python benchmarks/bench.py [--profile standard] [--only resnet20,...] [--remeasure] [--json FILE]
 
 Every ratio is to ONNX Runtime fp32, measured in turns in one run, batch 1, one thread. Prints what ships, the best that
-each single runtime came to, and the machine; exit 1 when a promise is not kept, or when what ships is slower than the
-best of a single runtime. Sizes are compared with fp32 of the same format.
+each single runtime came to, what holds it back, and the machine; exit 1 when a promise is not kept, or when what ships
+is slower than the best of a single runtime. Sizes are compared with fp32 of the same format.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
         "sessions": ratio.n,
         "size_ratio": size_ratio(result, shipped),
         "metric": facts["metric"],
+        "held_back": held.says if (held := variants[shipped].bottleneck) else "",
         "promised": promise.ratio,
         "kept": ratio.factor >= promise.ratio and ratio.factor * (1 + stats.CHANGE) >= max(best.values()),
         "machine": {key: result.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
@@ -133,6 +134,8 @@ def show(rows: list[dict[str, Any]]) -> None:
         table.add_row(*cells(r))
     console = Console(width=140)
     console.print(table)
+    for r in rows:
+        console.print(f"{r['net']}: {r.get('held_back') or 'what holds it back is not told'}")
     if rows and "machine" in rows[0]:
         console.print(rows[0]["machine"])
 

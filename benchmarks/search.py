@@ -46,7 +46,9 @@ def main() -> int:
 
 def row(net: str, asked: argparse.Namespace) -> dict[str, Any]:
     """One net: its search, then the race of both."""
-    source, out = str(EXAMPLES / net / "source.toml"), Path("dist") / f"search-{net}"
+    held_out = EXAMPLES / net / "held-out.toml"  # its items that choose are new to the net, like those that judge
+    source = str(held_out if asked.train and held_out.exists() else held_out.with_name("source.toml"))
+    out = Path("dist") / f"search-{net}"
     found = edgecompress.search(
         source,
         "x86",

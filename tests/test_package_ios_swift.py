@@ -169,6 +169,7 @@ def tested(built_and_tested: Callable[[str], Tested]) -> Path:
         ("labels.json", {"files"}),
     ],
 )
+@pytest.mark.prove
 def test_the_self_test_fails_for_any_changed_byte(tested: Path, file: str, fails: set[str]) -> None:
     place = next(tested.glob(".build/debug/*.resources")) / file
     whole = place.read_bytes()

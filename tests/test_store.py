@@ -49,6 +49,21 @@ def test_what_was_stored_is_found_again_with_its_bytes(store: Store) -> None:
     assert found.artifact.file(".txt").read_text() == "hello"
 
 
+def test_what_later_stages_go_by_is_in_the_digest(tmp_path: Path) -> None:
+    def sha(facts: dict[str, object], *files: str) -> str:
+        folder = tmp_path / f"{len([*tmp_path.iterdir()])}"
+        folder.mkdir()
+        for name in files:
+            (folder / name).write_text("x")
+        made = Artifact(folder, "block", facts=facts).write()
+        assert made.digest() == Artifact.read(folder).digest() == made.sha256
+        return made.sha256
+
+    assert sha({"block": 4}) != sha({"block": 16}), "without files, what was found is all there is"
+    assert sha({"ms": 1.0}, "net.onnx") == sha({"ms": 2.0}, "net.onnx"), "a number that was only told"
+    assert sha({"augment": ["flip"]}, "x.npy") != sha({"augment": []}, "x.npy"), "what training may do to the items"
+
+
 def test_a_stage_that_may_look_at_files_and_looked_at_none_is_found_again(store: Store) -> None:
     put(store, PARTS)
     assert store.find(PARTS, observes=True) is not None

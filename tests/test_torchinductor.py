@@ -96,6 +96,7 @@ def test_the_kernels_are_named_with_what_made_them(pair: tuple[Artifact, Artifac
     assert "without its profile" in torchinductor.open(package, 1).ops(item, 5)["why"]
 
 
+@pytest.mark.prove
 def test_a_damaged_package_is_one_line(pair: tuple[Artifact, Artifact], tmp_path: Path) -> None:
     _, package = pair
     data = package.file(".pt2").read_bytes()

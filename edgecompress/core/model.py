@@ -102,12 +102,13 @@ AFTER_EPOCH = "after epoch"  # in what training says of its progress: an epoch i
 WARNINGS = "warnings"  # what is doubtful about the source and its data, in an artifact's facts
 REWRITES = "rewrites"  # what -> the operators, of a graph that was changed around its kernels, in an artifact's facts
 SETTINGS = "settings"  # of a session that runs an artifact, in its facts
+AUGMENT = "augment"  # what training may do to the items of a split, in its facts
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading a card raises
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A folder with one kind inside, its input and output specs, and its sha256 (of the files, the kind and the specs).
+    """A folder with one kind inside, its input and output specs, and its sha256: see `digest`.
 
     `facts` is what a stage reports of its result as JSON (a median, a fallback, a reason). `facts["lost"]`, if there,
     is the reason why its variant was dropped; `facts["settings"]` is how its runtime opens it.
@@ -143,11 +144,15 @@ class Artifact:
         return sum(p.stat().st_size for p in self.files() if p not in here)
 
     def digest(self) -> str:
-        """sha256 over kind, specs, the settings of its sessions, and each file's name and bytes."""
-        settings = [self.facts[SETTINGS]] if SETTINGS in self.facts else []
-        told = [self.kind, _specs(self.inputs), _specs(self.outputs), *settings]
+        """sha256 over kind, specs, each file's name and bytes, and those facts that the stages after it go by.
+
+        They are how its sessions are set and what training may do to its items; all facts where it has no files.
+        """
+        files = self.files()
+        facts = [self.facts[name] for name in (SETTINGS, AUGMENT) if name in self.facts]
+        told = [self.kind, _specs(self.inputs), _specs(self.outputs), *(facts if files else [dict(self.facts)])]
         digest = hashlib.sha256(json.dumps(told).encode())
-        for file in self.files():
+        for file in files:
             digest.update(file.relative_to(self.path).as_posix().encode() + b"\0")
             digest.update(bytes.fromhex(sha256_of(file)))
         return digest.hexdigest()

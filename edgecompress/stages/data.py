@@ -16,7 +16,7 @@ from edgecompress.core import pretrained_folder, user_code
 from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
-from edgecompress.core.model import WARNINGS, Artifact, Dim, Request, TensorSpec
+from edgecompress.core.model import AUGMENT, WARNINGS, Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
 from edgecompress.data import loaders, npy, preprocess, repeated_items, tensors, texts
 from edgecompress.data.loaders import WHOLE, Item, Items
@@ -108,7 +108,7 @@ def training(request: Request) -> Artifact:
         return Artifact(request.out, "samples", facts={"splits": {TRAIN: 0}}).write()
     writer = _write(request.out / TRAIN, _named(feed.sets[TRAIN](None), TRAIN), source.preprocess)
     labelled = tensors.LABELS in writer.columns
-    facts = {"splits": {TRAIN: writer.count}, "labelled": labelled, "augment": list(source.augment)}
+    facts = {"splits": {TRAIN: writer.count}, "labelled": labelled, AUGMENT: list(source.augment)}
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 
 

@@ -22,6 +22,7 @@ SPLITS = {
     "test": [(DEV, "test")],
     "train": [(DEV, "train"), (MORE, "train")],
 }
+HELD_OUT = 250  # test images that choose in `held_out`, the first ones
 
 
 class Block(nn.Module):
@@ -94,6 +95,14 @@ def data(split: str) -> Iterator[tuple[np.ndarray, int]] | None:
     if split not in SPLITS:
         return None
     return (item for name, part in SPLITS[split] for item in _items(name, part))
+
+
+def held_out(split: str) -> Iterator[tuple[np.ndarray, int]] | None:
+    """The same, but the first 250 test images choose: a net that is trained on loses images that it had learned."""
+    if split not in ("select", "test"):
+        return data(split)
+    chosen = slice(HELD_OUT) if split == "select" else slice(HELD_OUT, None)
+    return iter([*_items(DEV, "test")][chosen])
 
 
 def _items(name: str, part: str) -> Iterator[tuple[np.ndarray, int]]:

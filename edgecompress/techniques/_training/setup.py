@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import AUGMENT, Artifact, Request
 from edgecompress.data.texts import UNJUDGED
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
@@ -60,7 +60,7 @@ def check(options: TrainingOptions) -> None:
 
 def settled(request: Request) -> Request:
     """With the source's own augmentation where the options name none."""
-    augment = tuple(request.inputs["training"].facts.get("augment", ()))
+    augment = tuple(request.inputs["training"].facts.get(AUGMENT, ()))
     options = request.options
     return request if options.augment is not None else replace(request, options=replace(options, augment=augment))
 
