@@ -82,7 +82,7 @@ def test_what_measures_waits_for_those_that_build_and_they_for_it() -> None:
     asked = {
         "build": (turns.building, 0.0, 0.2),
         "beside": (turns.building, 0.02, 0.2),
-        "measure": (turns.measuring, 0.1, 0.1),
+        "measure": (turns.alone, 0.1, 0.1),
         "later": (turns.building, 0.15, 0.05),
     }
     threads = [threading.Thread(target=work, args=(name, *each)) for name, each in asked.items()]
@@ -186,6 +186,22 @@ def test_what_a_search_asks_for_is_built_side_by_side(
 
 
 @pytest.mark.slow
+def test_trainings_follow_one_another(walk: PlanRun, technique: Callable[[str], Stage]) -> None:
+    stage = technique("""
+import time
+from edgecompress.core.model import Artifact
+begin = time.time()
+time.sleep(0.4)
+return Artifact(request.out, "text", facts={"span": [begin, time.time()]}).write()
+""")
+    one = replace(stage, name="one", inputs={"model": "source", "training": "source"}, variants=("one",))
+    two = replace(one, name="two", inputs={**one.inputs, "dense": "source"}, variants=("two",))
+    walk.stages([one, two])
+    first, second = sorted(walk.outcomes[name].facts["span"] for name in ("one", "two"))
+    assert first[1] <= second[0]
+
+
+@pytest.mark.slow
 def test_what_everything_depends_on_ends_the_run_and_the_processes_of_the_others(
     walk: PlanRun, technique: Callable[[str], Stage]
 ) -> None:
@@ -202,13 +218,19 @@ def test_what_everything_depends_on_ends_the_run_and_the_processes_of_the_others
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "spins"), [(1, None), (2, "1000")])
+@pytest.mark.parametrize(("jobs", "trains", "spins"), [(1, False, None), (2, False, "1000"), (2, True, None)])
 def test_threads_of_what_works_beside_others_do_not_spin(
-    walk: PlanRun, technique: Callable[[str], Stage], monkeypatch: pytest.MonkeyPatch, jobs: int, spins: str | None
+    walk: PlanRun,
+    technique: Callable[[str], Stage],
+    monkeypatch: pytest.MonkeyPatch,
+    jobs: int,
+    trains: bool,
+    spins: str | None,
 ) -> None:
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     walk.jobs = jobs
     stage = technique("import os\nraise KeyError(os.environ.get('GOMP_SPINCOUNT'))")
+    stage = replace(stage, inputs={**stage.inputs, "training": "source"}) if trains else stage
     with pytest.raises(StageFailed, match=f"KeyError: {spins!r}"):
         walk.stage(stage)
 

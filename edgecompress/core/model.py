@@ -102,6 +102,7 @@ AFTER_EPOCH = "after epoch"  # in what training says of its progress: an epoch i
 WARNINGS = "warnings"  # what is doubtful about the source and its data, in an artifact's facts
 REWRITES = "rewrites"  # what -> the operators, of a graph that was changed around its kernels, in an artifact's facts
 SETTINGS = "settings"  # of a session that runs an artifact, in its facts
+TRAINING = "training"  # the role of the items that a stage trains on
 AUGMENT = "augment"  # what training may do to the items of a split, in its facts
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading a card raises
 
@@ -266,6 +267,11 @@ class Stage:
     def observes(self) -> bool:
         """Whether the files that it opens are part of its key."""
         return self.user_code or bool(self.user_files)
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing works beside it: it measures, or it trains on all cores, where each step waits for all."""
+        return self.max_age_s is not None or TRAINING in self.inputs
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -274,13 +274,10 @@ class PlanRun:
 
     @contextlib.contextmanager
     def _turn(self, stage: Stage) -> Iterator[None]:
-        """Waits until the stage may work: one that measures until nothing else does, in no run on this store."""
-        if stage.max_age_s is None:
-            with self._turns.building():
-                yield
-        else:
-            with self._turns.measuring(), self.store.locked("measuring"):
-                yield
+        """Waits until the stage may work: one that is alone until nothing else does, where it measures in no run."""
+        measuring = self.store.locked("measuring") if stage.max_age_s is not None else contextlib.nullcontext()
+        with self._turns.alone() if stage.alone else self._turns.building(), measuring:
+            yield
 
     def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> Done:
         keep, size = self.store.keep(scratch.name), confinement.input_bytes(stage, inputs)
@@ -304,7 +301,7 @@ class PlanRun:
         begin, expected_s = time.monotonic(), self.expected_s(stage)
         patience = Patience(confinement.deadline_s(stage, size), stage.silence_s, self._over)
         fork_of = self._package if fork_server.serves(stage, [*self.waiting]) else ""
-        alone = self.jobs == 1 or stage.max_age_s is not None
+        alone = self.jobs == 1 or stage.alone
         for message in worker_process.answers(request, scratch, log, patience, fork_of, alone):
             if "done" in message:
                 return message

@@ -1,4 +1,4 @@
-"""Steps of a plan side by side: several that build at once, while what measures has the machine to itself."""
+"""Steps of a plan side by side: several that build at once; what measures or trains has the machine to itself."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def usual() -> int:
 
 @dataclass
 class Turns:
-    """Who may work: any number that build, or one that measures. Who waits to measure comes before who would build."""
+    """Who may work: any number that build, or one alone. Who waits to be alone comes before who would build."""
 
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _building: int = 0
-    _measuring: bool = False
+    _alone: bool = False
     _waiting: int = 0
 
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
-        """Waits while something is measured, or is about to be."""
+        """Waits while something works alone, or is about to."""
         with self._changed:
-            self._changed.wait_for(lambda: not (self._measuring or self._waiting))
+            self._changed.wait_for(lambda: not (self._alone or self._waiting))
             self._building += 1
         try:
             yield
@@ -58,20 +58,20 @@ class Turns:
                 self._changed.notify_all()
 
     @contextlib.contextmanager
-    def measuring(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """Waits until nothing else works."""
         with self._changed:
             self._waiting += 1
             try:
-                self._changed.wait_for(lambda: not (self._measuring or self._building))
-                self._measuring = True
+                self._changed.wait_for(lambda: not (self._alone or self._building))
+                self._alone = True
             finally:
                 self._waiting -= 1
         try:
             yield
         finally:
             with self._changed:
-                self._measuring = False
+                self._alone = False
                 self._changed.notify_all()
 
 

@@ -1,0 +1,76 @@
+"""Threads of an inference: one number for all, or several of which the race finds the fastest for each variant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nulls
+import pytest
+
+import edgecompress
+from edgecompress.core.errors import InputError
+from edgecompress.reporting import model
+
+
+def deploy(folder: Path, threads: Any, **more: Any) -> edgecompress.Result:
+    """A net that sleeps eight milliseconds, less with more threads."""
+    made = nulls.make(folder, sleep_ms=8.0)
+    Path(made["target"]).write_text(nulls.TARGET + '[[variant]]\nname = "base"\nreference = true\n', encoding="utf-8")
+    options = edgecompress.Options(out=folder / "out", store=folder / "store")
+    given = {"profile": "quick", "settings": nulls.FAST, **made, **more}
+    return edgecompress.deploy(threads=threads, options=options, **given)
+
+
+def told(result: edgecompress.Result) -> dict[str, tuple[str, int | None]]:
+    """The verdict on each variant, and the threads that it was measured with."""
+    report = model.of(result.read_report())
+    return {v.name: (v.verdict, report.threads(v.name)) for v in report.variants}
+
+
+@pytest.mark.parametrize("threads", ["1,2", [1, 2, "2"], (1, 2)])
+def test_the_fastest_number_of_threads_ships_and_is_kept(threads: Any, tmp_path: Path) -> None:
+    result = deploy(tmp_path, threads)
+    found = told(result)
+    assert set(found) == {"plain", "base", "plain-2-threads"}, "no other base: it is what all are compared with"
+    assert found["plain-2-threads"] == ("shipped", 2) and found["plain"][1] == 1
+    assert result.out and json.loads((result.out / "deploy.json").read_text())["threads"] == 2
+
+
+def test_what_shipped_is_measured_with_its_own_threads_unless_others_are_asked_for(tmp_path: Path) -> None:
+    out = deploy(tmp_path, "1,2").out
+    assert out
+    more = {"profile": "quick", "settings": nulls.FAST, "options": edgecompress.Options(store=tmp_path / "store")}
+    own, asked = (edgecompress.profile(out, **more, **how) for how in ({}, {"threads": 4}))
+    assert [threads for _, threads in told(own).values()] == [2]
+    assert [threads for _, threads in told(asked).values()] == [4]
+
+
+def test_all_are_those_of_the_device_and_the_same_number_runs_once(tmp_path: Path) -> None:
+    toml = 'description = "two cores"\ntransport = "host"\nplatform = "any"\ncores = 1\n'  # of this machine, one
+    (tmp_path / "one.toml").write_text(toml, encoding="utf-8")
+    found = told(deploy(tmp_path / "net", "1,all", device=str(tmp_path / "one.toml")))
+    assert set(found) == {"plain", "base"}
+
+
+@pytest.mark.parametrize("threads", ["many", "0", "1,", "2,-1", [], 1.5, None])
+def test_what_is_no_number_of_threads_is_one_line(threads: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^threads .*: give a whole number of at least 1, or several to race: 1,2"):
+        deploy(tmp_path, threads)
+
+
+def test_several_need_a_device_that_measures(tmp_path: Path) -> None:
+    made = nulls.make(tmp_path)
+    elsewhere = 'platforms = ["nowhere-*"]\n' + nulls.TARGET
+    Path(made["target"]).write_text(elsewhere, encoding="utf-8")
+    with pytest.raises(InputError, match=r"^threads: which number is fastest needs measurements, but this machine is"):
+        edgecompress.deploy(threads="1,2", **made)
+
+
+def test_a_variant_may_say_its_own(tmp_path: Path) -> None:
+    made = nulls.make(tmp_path, sleep_ms=4.0)
+    Path(made["target"]).write_text(nulls.TARGET + "threads = 3\n", encoding="utf-8")
+    options = edgecompress.Options(out=tmp_path / "out", store=tmp_path / "store")
+    result = edgecompress.deploy(profile="quick", settings=nulls.FAST, options=options, **made)
+    assert told(result) == {"plain": ("shipped", 3)}
