@@ -13,7 +13,7 @@ import pytest
 
 from edgecompress.core import catalog, config, source
 from edgecompress.core.errors import ConfigError, NotFound
-from edgecompress.core.settings import Profile, Target, is_factory
+from edgecompress.core.settings import Profile, Target, Variant, is_factory
 from edgecompress.pipeline import verification
 from edgecompress.pipeline.job import job
 
@@ -61,6 +61,22 @@ def test_a_limit_of_the_command_line_holds_for_a_variant_with_its_own(told: dict
     variants = {variant.name: variant for variant in asked.target.value.variant}
     assert verification.limits(asked, variants["fp32"]).sqnr_db == least
     assert verification.limits(asked, variants["int8"]).sqnr_db == told.get("limits.sqnr_db")
+
+
+@pytest.mark.parametrize(
+    ("own", "told", "cosine"),
+    [({}, {}, None), ({"cosine": 0.8}, {}, 0.8), ({}, {"limits.cosine": 0.9}, 0.9), ({"size_bytes": 9}, {}, None)],
+)
+def test_what_is_trained_need_not_answer_as_the_source_unless_it_or_the_command_line_says_so(
+    own: dict[str, float], told: dict[str, float], cosine: float | None
+) -> None:
+    asked = job(None, "x86", settings=told)
+    trained = Variant("trained", compress=({"use": "finetune"}, {"use": "int8"}), limits=own)
+    found = verification.limits(asked, trained)
+    assert (found.cosine, found.items_lost) == (cosine, asked.target.value.limits.items_lost)
+    assert verification.limits(asked, Variant("int8", compress=({"use": "int8"},))).cosine == told.get(
+        "limits.cosine", 0.95
+    )
 
 
 def test_a_table_becomes_a_dataclass() -> None:

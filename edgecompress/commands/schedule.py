@@ -17,7 +17,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Stage
 from edgecompress.core.plain_text import fitted, one_line, plural, wrapped
 from edgecompress.core.settings import is_factory
-from edgecompress.pipeline import plan, shipping
+from edgecompress.pipeline import plan, shipping, verification
 from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
@@ -27,7 +27,6 @@ FEW = 3  # names that are told of a policy
 ROWS = 16  # epochs that a table shows
 TRAINED, QUANTIZED = "scheduled", "scheduled-int8"  # the variants of a target for a schedule
 TARGET = "target.toml"
-LIKENESS = ("cosine", "sqnr_db")  # limits on answers like the source's, which a net trained on labels need not give
 FROM_HEADER = ("epochs", "lr", "batch_size", "momentum", "weight_decay")
 
 
@@ -228,7 +227,7 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
     lines += [
         f"{key} = {config.to_toml(value)}" for key, value in {"description": f"{file.stem}: {target}", **top}.items()
     ]
-    limits = {key: value for key, value in _table(raw.get("limits")).items() if key not in LIKENESS}
+    limits = {key: value for key, value in _table(raw.get("limits")).items() if key not in verification.LIKENESS}
     lines += ["", "[limits]", *(f"{key} = {config.to_toml(value)}" for key, value in limits.items())]
     for variant in variants:
         lines += ["", "[[variant]]", *(f"{key} = {config.to_toml(value)}" for key, value in variant.items())]

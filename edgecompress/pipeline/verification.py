@@ -6,7 +6,7 @@ import dataclasses
 
 from edgecompress.core import catalog, config, registry
 from edgecompress.core.json import Json
-from edgecompress.core.model import Outcome, Stage
+from edgecompress.core.model import TRAINING, Outcome, Stage
 from edgecompress.core.settings import Limits, Variant
 from edgecompress.data import metric_limits, output_checks
 from edgecompress.pipeline import conversion
@@ -15,7 +15,8 @@ from edgecompress.pipeline.job import Job
 
 VERIFY_S, PARITY_S = 2.0, 12.0
 METRIC_LIMITS = (*metric_limits.NAMES, metric_limits.RELATIVE)
-QUALITIES = (*METRIC_LIMITS, *output_checks.LIMITS, "sqnr_db", "cosine")  # limits on what an artifact answers
+LIKENESS = ("cosine", "sqnr_db")  # to the source's answers, which a net that is trained further need not give
+QUALITIES = (*METRIC_LIMITS, *output_checks.LIMITS, *LIKENESS)  # limits on what an artifact answers
 HERE = ("seed", "batch", "threads", "here")  # of stages that run an artifact on this machine
 RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on the device
 
@@ -23,14 +24,22 @@ RUN_CONTEXT = ("seed", "batch", "threads", "device")  # of those that run it on 
 def limits(job: Job, variant: Variant | None) -> Limits:
     """The target's limits, the variant's own, those of the command line for all and for this variant: later ones count.
 
-    Raises ConfigError for a limit that there is not.
+    Those on likeness are not for a variant that is trained, unless it or the command line says them: the metric judges
+    it, and `output_checks` what no metric does. Raises ConfigError for a limit that there is not.
     """
     shared = job.target.value.limits
-    if variant is None or not variant.limits:
+    if variant is None or not (variant.limits or _is_trained(variant)):
         return shared
+    left = dict.fromkeys(LIKENESS) if _is_trained(variant) else {}
     told = {**catalog.told(job.target, "limits"), **_told(job, variant)}
-    table = {**dataclasses.asdict(shared), **variant.limits, **told}
+    table = {**dataclasses.asdict(shared), **left, **variant.limits, **told}
     return config.build(Limits, table, f"{job.target.path}: variant {variant.name}: limits")
+
+
+def _is_trained(variant: Variant) -> bool:
+    """Whether a step of its recipe trains on items."""
+    uses = [str(step.get("use")) for step in variant.compress]
+    return any(TRAINING in registry.technique(use).needs for use in uses if use in registry.names("techniques"))
 
 
 def _told(job: Job, variant: Variant) -> dict[str, Json]:
