@@ -72,7 +72,7 @@ def values(opened: Opened, **changes: Any) -> dict[str, Any]:
     texts = {"camel": "SmallPets", "name": "x", "version": "1.0.0", "runtime": "onnx", "runtime_version": "1"}
     texts |= {"namespace": opened.namespace, "model_sha256": "0", "engine_name": "X", "engine": "OnnxEngine"}
     parts = _android_java.parts(_android_java.facts(opened.card))
-    return {**flags, **texts, "rate": 16000, "top_k": 5, "ends": ["a"], "parts": parts, **changes}
+    return {**flags, **texts, "threads": 1, "rate": 16000, "top_k": 5, "ends": ["a"], "parts": parts, **changes}
 
 
 # --------------------------------------------------------------------------- on a JVM

@@ -130,6 +130,15 @@ def test_the_sources_compile_without_a_warning(folder: str, small: Opened, tmp_p
     assert done.returncode == 0, done.stderr
 
 
+def test_an_inference_has_the_threads_that_it_was_measured_with(tmp_path: Path) -> None:
+    folder = package_inputs.shipped(tmp_path / "shipped")
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    (folder / "report.json").write_text(json.dumps({**report, "run": {"batch": 1, "threads": 2}}), encoding="utf-8")
+    opened = packed(folder, tmp_path)
+    assert opened.card["runtime"]["threads"] == 2
+    assert "fail" not in statuses(opened.file).values()
+
+
 def test_an_ai_pack_holds_the_model_and_the_library_does_not(tmp_path: Path) -> None:
     opened = packed(package_inputs.shipped(tmp_path / "shipped"), tmp_path, ai_pack=True)
     model = opened.root / "aipack/small_pets/src/main/assets/small-pets/model/model.onnx"

@@ -11,6 +11,7 @@ import pytest
 
 import edgecompress
 from edgecompress.core.errors import InputError
+from edgecompress.pipeline import job
 from edgecompress.reporting import model
 
 
@@ -29,29 +30,28 @@ def told(result: edgecompress.Result) -> dict[str, tuple[str, int | None]]:
     return {v.name: (v.verdict, report.threads(v.name)) for v in report.variants}
 
 
-@pytest.mark.parametrize("threads", ["1,2", [1, 2, "2"], (1, 2)])
-def test_the_fastest_number_of_threads_ships_and_is_kept(threads: Any, tmp_path: Path) -> None:
-    result = deploy(tmp_path, threads)
+@pytest.mark.slow
+def test_the_fastest_number_of_threads_ships_and_is_measured_again_unless_another_is_asked_for(tmp_path: Path) -> None:
+    result = deploy(tmp_path, "1,2")
     found = told(result)
     assert set(found) == {"plain", "base", "plain-2-threads"}, "no other base: it is what all are compared with"
     assert found["plain-2-threads"] == ("shipped", 2) and found["plain"][1] == 1
     assert result.out and json.loads((result.out / "deploy.json").read_text())["threads"] == 2
-
-
-def test_what_shipped_is_measured_with_its_own_threads_unless_others_are_asked_for(tmp_path: Path) -> None:
-    out = deploy(tmp_path, "1,2").out
-    assert out
     more = {"profile": "quick", "settings": nulls.FAST, "options": edgecompress.Options(store=tmp_path / "store")}
-    own, asked = (edgecompress.profile(out, **more, **how) for how in ({}, {"threads": 4}))
+    own, asked = (edgecompress.profile(result.out, **more, **how) for how in ({}, {"threads": 4}))
     assert [threads for _, threads in told(own).values()] == [2]
     assert [threads for _, threads in told(asked).values()] == [4]
 
 
-def test_all_are_those_of_the_device_and_the_same_number_runs_once(tmp_path: Path) -> None:
-    toml = 'description = "two cores"\ntransport = "host"\nplatform = "any"\ncores = 1\n'  # of this machine, one
-    (tmp_path / "one.toml").write_text(toml, encoding="utf-8")
-    found = told(deploy(tmp_path / "net", "1,all", device=str(tmp_path / "one.toml")))
-    assert set(found) == {"plain", "base"}
+@pytest.mark.parametrize("threads", ["1,2", [1, 2, "2"], (1, 2), [1, "all"]])
+def test_each_variant_but_the_references_is_there_with_each_number(threads: Any, tmp_path: Path) -> None:
+    toml = 'description = "two cores"\ntransport = "host"\nplatform = "linux-x86_64"\ncores = 2\n'
+    (tmp_path / "two.toml").write_text(toml, encoding="utf-8")
+    asked = job.job(None, "x86", str(tmp_path / "two.toml"), threads=threads, only="int8,fp32")
+    assert asked.only == ("int8", "fp32", "int8-2-threads")
+    own = [v for v in asked.target.value.variant if v.threads]
+    assert {v.threads for v in own} == {2} and not any(v.reference for v in own)
+    assert asked.context.threads == 1
 
 
 @pytest.mark.parametrize("threads", ["many", "0", "1,", "2,-1", [], 1.5, None])
@@ -68,9 +68,8 @@ def test_several_need_a_device_that_measures(tmp_path: Path) -> None:
         edgecompress.deploy(threads="1,2", **made)
 
 
-def test_a_variant_may_say_its_own(tmp_path: Path) -> None:
-    made = nulls.make(tmp_path, sleep_ms=4.0)
+def test_a_variant_that_says_its_own_has_no_other(tmp_path: Path) -> None:
+    made = nulls.make(tmp_path)
     Path(made["target"]).write_text(nulls.TARGET + "threads = 3\n", encoding="utf-8")
-    options = edgecompress.Options(out=tmp_path / "out", store=tmp_path / "store")
-    result = edgecompress.deploy(profile="quick", settings=nulls.FAST, options=options, **made)
-    assert told(result) == {"plain": ("shipped", 3)}
+    asked = job.job(made["model"], made["target"], threads="1,2")
+    assert [(v.name, v.threads) for v in asked.target.value.variant] == [("plain", 3)]

@@ -30,7 +30,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Choice, Stage
 from edgecompress.pipeline import plan, shipping
 from edgecompress.pipeline.candidate_variant import Candidate
-from edgecompress.pipeline.job import Job, Keys, Name, job
+from edgecompress.pipeline.job import Job, Keys, Name, Threads, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
@@ -47,7 +47,7 @@ class _How(TypedDict, total=False):
     device: Name | None
     profile: Name
     only: str | Sequence[str]
-    threads: int
+    threads: Threads
     batch: int
     seed: int
     settings: Mapping[str, Json] | None
@@ -73,7 +73,7 @@ def deploy(
     device: Name | None = None,
     profile: Name = "standard",
     only: str | Sequence[str] = (),
-    threads: int = 1,
+    threads: Threads = 1,
     batch: int = 1,
     seed: int = 0,
     settings: Mapping[str, Json] | None = None,
@@ -89,6 +89,7 @@ def deploy(
         "test", "train". Without splits it is divided by the seed.
     metric: "top1" by default; samples: at most so many items per split.
     device, profile: where and how it is measured; only: the variants to build.
+    threads: per inference; of several, [1, 2, "all"], the fastest is found for each variant.
     settings: the values of --set, {"limits.items_lost": 2}.
     options: the folders, and whatever else changes no result.
 
@@ -264,5 +265,6 @@ def _origin(job: Job, candidate: Candidate, limits: Mapping[str, float | None]) 
         data=None if toml else source.value.data,
         metric=None if toml else source.value.metric,
         source=Called(source.value.name, source.value.model),
+        threads=candidate.variant.threads or job.context.threads,
         limits={name: min(value, MOST) for name, value in limits.items() if value is not None},
     )

@@ -28,7 +28,7 @@ def profile(
     target: Name | None = None,
     device: Name | None = None,
     profile: Name = "standard",
-    threads: int = 1,
+    threads: int | None = None,
     batch: int = 1,
     seed: int = 0,
     settings: Mapping[str, Json] | None = None,
@@ -36,10 +36,12 @@ def profile(
 ) -> Result:
     """Measures a shipped artifact on a device; its report has one variant and no accuracy. Raises EdgeError.
 
-    `target`: by default that of its deploy. The keywords are those of `deploy`.
+    `target`, `threads`: by default those of its deploy. The keywords are those of `deploy`.
     """
-    keys = Keys(device=device, profile=profile, threads=threads, batch=batch, seed=seed, settings=settings)
-    return _profile({"": folder_named(path)}, options or Options(), keys | (Keys(target=target) if target else Keys()))
+    keys = Keys(device=device, profile=profile, batch=batch, seed=seed, settings=settings)
+    keys |= Keys(target=target) if target else Keys()
+    keys |= Keys() if threads is None else Keys(threads=threads)
+    return _profile({"": folder_named(path)}, options or Options(), keys)
 
 
 def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = None, **keys: Unpack[Keys]) -> Result:
@@ -60,14 +62,14 @@ def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = Non
 def _profile(named: Mapping[str, Path], options: Options, keys: Keys) -> Result:
     first = next(iter(named.values()))
     origin = shipped(first)[2]
-    resolved = job(**Keys(target=origin.target) | keys)
+    resolved = job(**Keys(target=origin.target, threads=origin.threads) | keys)
     resolved = dataclasses.replace(resolved, source=shipped_source(first, origin))
     alone = plan.ranking(resolved, ())
     if alone.unmeasured:
         raise InputError(f"{first}: nothing can be measured: {alone.unmeasured}; name another with --device")
     check_sensors(resolved, alone, options)
     walk = begin(resolved, options, f"profile>{','.join(map(str, named.values()))}")
-    candidates = [_candidate(resolved, walk, path, name) for name, path in named.items()]
+    candidates = [_candidate(resolved, walk, path, name, "threads" in keys) for name, path in named.items()]
     samples = f"{next(iter(named))}/excerpt".lstrip("/")
     race = dataclasses.replace(alone, entrants=tuple(candidates), samples=samples)
     choice = walk.search(race)
@@ -87,8 +89,11 @@ def _profile(named: Mapping[str, Path], options: Options, keys: Keys) -> Result:
     return Result(code, lost or choice.reason, None, folder, walk.outcomes)
 
 
-def _candidate(job: Job, walk: PlanRun, path: Path, name: str) -> Candidate:
-    """A shipped artifact as a candidate without a verdict; on an external device its outputs must be those of here."""
+def _candidate(job: Job, walk: PlanRun, path: Path, name: str, asked: bool) -> Candidate:
+    """A shipped artifact as a candidate without a verdict; on an external device its outputs must be those of here.
+
+    asked: a number of threads was given; else it has those that it shipped with.
+    """
     artifact, excerpt, origin = shipped(path)
     if excerpt is None:
         raise InputError(f"{path}: contains no inputs to run on (excerpt); give the folder that a deploy wrote")
@@ -101,7 +106,9 @@ def _candidate(job: Job, walk: PlanRun, path: Path, name: str) -> Candidate:
     own = {role: f"{name}/{role}".lstrip("/") for role in ("artifact", "excerpt", "verdict", "agree")}
     walk.outcomes |= {own["artifact"]: Outcome("artifact", "ok", artifact)}
     walk.outcomes |= {own["excerpt"]: Outcome("excerpt", "ok", excerpt)}
-    candidate = Candidate(Variant(name or origin.variant or artifact.kind), runtime, own["artifact"])
+    threads = None if asked or origin.threads == job.context.threads else origin.threads
+    variant = Variant(name or origin.variant or artifact.kind, threads=threads)
+    candidate = Candidate(variant, runtime, own["artifact"])
     verdict = artifact.path.parent / "verdict"
     if not verdict.is_dir() or job.context.device["here"]:
         return candidate

@@ -43,6 +43,7 @@ class Origin:
     source: Called = Called()
     limits: Mapping[str, bool | int | float] = field(default_factory=dict)
     sha256: str = ""
+    threads: int = 1  # that it was measured with
 
     def write(self, folder: Path) -> None:
         """Writes it beside the artifact."""

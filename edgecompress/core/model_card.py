@@ -44,11 +44,15 @@ class Packaged(TypedDict):
 
 
 class Runtime(TypedDict):
-    """The model was verified and measured with it, and with `settings` of a session, by the engine's own names."""
+    """The model was verified and measured with it, and with `settings` of a session, by the engine's own names.
+
+    `threads`: those of an inference; left out: one.
+    """
 
     name: Plugin
     version: Version
     settings: NotRequired[Annotated[dict[SettingName, Label | bool | float], Meta(max_length=64)]]
+    threads: NotRequired[Annotated[int, Meta(ge=1, le=1024)]]
 
 
 class Precision(TypedDict):

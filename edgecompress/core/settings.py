@@ -218,6 +218,11 @@ class Variant:
     reference: bool = False  # the one to beat: never dropped from the race
     export: Mapping[str, Any] = field(default_factory=dict)  # options of the runtime's export
     limits: Mapping[str, Any] = field(default_factory=dict)  # laid over the target's
+    threads: int | None = None  # of its runtime; left out: as many as --threads says
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and self.threads < 1:
+            raise ValueError("threads must be at least 1")
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class AgentRequest:
     items: int = 0  # of the split, in mode layer_outputs
     defaults: int = 0  # items of the split that mode outputs runs by the engine's own defaults too
     threads: int = 1
+    own_threads: Mapping[str, int] = field(default_factory=dict)  # by label, in mode round: where they are others
     batch: int = 1
     rounds: int = 0  # of mode interleaved
     number: int = 0  # of this round, in mode round: the order of its turns

@@ -96,6 +96,7 @@ def build(
             "name": shipped.runtime,
             "version": _runtime_version(shipped),
             "settings": engine_settings.of(artifact, registry.runtime(shipped.runtime).settings),
+            **({"threads": threads} if (threads := report.threads(shipped.variant)) > 1 else {}),
         },
         "model": {"format": artifact.kind, "precision": _precision(variant), "main": _main(files), "files": files},
         "inputs": [spec(each) for each in artifact.inputs],

@@ -21,8 +21,10 @@ from edgecompress.core.settings import Device, Profile, Target
 from edgecompress.core.source import ResolvedSource
 
 Name: TypeAlias = "str | os.PathLike[str]"  # of a target, a device or a profile, or the path of its file
+Threads: TypeAlias = "int | str | Sequence[int | str]"  # per inference; of several, "1,2,all", the fastest is found
 TARGETS = ("variant", "limits", "guard", "search")  # tables of a target that `--set` names without it
 RUN_FLAGS = ("threads", "batch", "seed")
+ALL = "all"  # threads: as many as the device has cores
 LARGEST = 1 << 30  # bytes of a file that a sensor goes by
 STABLE_FACTS = (
     "cpu",
@@ -98,7 +100,7 @@ class Keys(TypedDict, total=False):
     data: str | None
     metric: str | None
     samples: int | None
-    threads: int
+    threads: Threads
     batch: int
     seed: int
     settings: Mapping[str, Json] | None
@@ -115,7 +117,7 @@ def job(
     data: str | None = None,
     metric: str | None = None,
     samples: int | None = None,
-    threads: int = 1,
+    threads: Threads = 1,
     batch: int = 1,
     seed: int = 0,
     settings: Mapping[str, Json] | None = None,
@@ -124,6 +126,7 @@ def job(
     """The effective configuration. `settings`: the values of `--set`; `only`: names of variants, or text with commas.
 
     `untrusted`: files of ./targets, ./devices and ./profiles count only where they are named by their paths.
+    `threads`: of several each variant is in the race with each number, but references and those that say their own.
     Raises InputError (ConfigError, NotFound) for a name, key or value that is wrong.
     """
     laid, own = _laid(settings or {}), not untrusted
@@ -132,17 +135,19 @@ def job(
     place = catalog.device(place_name, laid["device"], own)
     measured_as = catalog.profile(_name(profile, "profile"), laid["profile"], own)
     _check_names(parsed_target, place, measured_as)
+    known = context(place.name, place.value, {"batch": batch, "seed": seed})
+    first, *others = _numbers(threads, int(known.device["cores"]))
     effective = Job(
         source=source(model, data, metric, samples, settings),
         target=parsed_target,
         device=place,
         profile=measured_as,
-        context=context(place.name, place.value, {"threads": threads, "batch": batch, "seed": seed}),
+        context=dataclasses.replace(known, threads=first),
         only=tuple(filter(None, only.split(",") if isinstance(only, str) else only)),
     )
     if device and not effective.at_hand:
         raise InputError(_wrong_place(effective))
-    return effective
+    return _raced(effective, others) if others else effective
 
 
 def source(
@@ -188,6 +193,35 @@ def _own_device(target: Found[Target]) -> str:
             f"target {target.name}: its device '{name}' is not an installed device; give it with --device {name}"
         )
     return name
+
+
+def _numbers(threads: Threads, cores: int) -> list[int]:
+    """Each number of threads once, in order. Raises InputError."""
+    parts = threads.split(",") if isinstance(threads, str) else [threads] if isinstance(threads, int) else threads
+    try:
+        numbers = [cores if str(part).strip() == ALL else int(part) for part in parts]
+    except (TypeError, ValueError):
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise InputError(f"threads {threads!r}: give a whole number of at least 1, or several to race: 1,2,{ALL}")
+    return list(dict.fromkeys(numbers))
+
+
+def _raced(job: Job, others: Sequence[int]) -> Job:
+    """The job with each variant but the references once more for each of `others`, behind all that there are.
+
+    Raises InputError where nothing would decide between them.
+    """
+    simulated = registry.transport(job.device.value.transport).simulated
+    if why := job.unmeasured or (simulated and f"{simulated} counts instructions"):
+        raise InputError(f"threads: which number is fastest needs measurements, but {why}; give one number")
+    own = [v for v in job.target.value.variant if not v.reference and v.threads is None]
+    more = [dataclasses.replace(v, name=f"{v.name}-{n}-threads", threads=n) for n in others for v in own]
+    known = {v.name for v in job.target.value.variant}
+    more = [v for v in more if v.name not in known]
+    only = (*job.only, *(v.name for v in more if v.name.rsplit("-", 2)[0] in job.only))
+    target = dataclasses.replace(job.target.value, variant=(*job.target.value.variant, *more))
+    return dataclasses.replace(job, target=dataclasses.replace(job.target, value=target), only=only)
 
 
 def _wrong_place(job: Job) -> str:

@@ -164,7 +164,7 @@ def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
         return 0.0, "it multiplies nothing"
     main, measured = max(macs, key=lambda dtype: macs[dtype]), bool((facts.roofs.get("compute") or {}).get("gflops"))
     peaks = {dtype: _peak(facts, dtype) for dtype, n in macs.items() if n}
-    ghz, instruction, top = _ghz(facts.report), _instruction(facts.report, main), peaks[main]
+    ghz, instruction, top = _ghz(facts), _instruction(facts.report, main), peaks[main]
     reached, found.instruction = found.macs / (facts.ms * 1e6), instruction.name if instruction else ""
     if ghz:
         found.macs_per_cycle, found.peak_macs_per_cycle = reached / ghz, top / ghz if top else None
@@ -193,16 +193,17 @@ def _instruction(report: Report, dtype: str) -> Instruction | None:
     return next((i for i in INSTRUCTIONS if i.dtype == dtype and i.feature in there), None)
 
 
-def _ghz(report: Report) -> float | None:
+def _ghz(facts: Facts) -> float | None:
     """Of all cores that compute, together."""
-    mhz, cores = report.environment.get("clock_mhz"), report.environment.get("cores") or 1
-    return mhz * min(report.run.threads, cores) / 1e3 if mhz else None
+    around = facts.report.environment
+    mhz, cores = around.get("clock_mhz"), around.get("cores") or 1
+    return mhz * min(facts.report.threads(facts.variant.name), cores) / 1e3 if mhz else None
 
 
 def _peak(facts: Facts, dtype: str) -> float | None:
     """The most GMAC/s: as often the measured float32 roof as the instruction does more, or at most its own."""
     own, single = _instruction(facts.report, dtype), _instruction(facts.report, "float32")
-    roof, ghz = (facts.roofs.get("compute") or {}).get("gflops"), _ghz(facts.report)
+    roof, ghz = (facts.roofs.get("compute") or {}).get("gflops"), _ghz(facts)
     if roof:
         more = 1.0 if dtype == "float32" else own.macs / single.macs if own and single else None
         return roof / 2 * more if more else None

@@ -339,7 +339,7 @@ def _around(entry: ComparedVariant) -> dict[str, Json]:
     return {
         "device": entry.device_name,
         **{key: around.get(key) for key in ("os", "kernel", "governor", "virtual")},
-        "threads": report.run.threads,
+        "threads": report.threads(entry.variant.name),
         "batch": report.run.batch,
         "profile": profile.get("name"),
         "edgecompress": report.versions.get("edgecompress"),

@@ -126,7 +126,7 @@ def _row(report: Report, variant: Variant, folder: Path) -> Row:
         "command": "deploy" if report.choice.variant or report.exit_code else "profile",
         "source": source.get("name") or source.get("model") or "",
         **{key: getattr(report, key).get("name") or "" for key in ("target", "device", "profile")},
-        "threads": report.run.threads,
+        "threads": report.threads(variant.name),
         "batch": report.run.batch,
         "variant": variant.name or "",
         "runtime": variant.runtime or "",

@@ -955,6 +955,11 @@ class Report(Part, kw_only=True):
     def __post_init__(self) -> None:
         self.source_artifact()
 
+    def threads(self, variant: str) -> int:
+        """Those that a variant was measured with, or would be."""
+        told = (self.environment.get("runtimes") or {}).get(variant) or {}
+        return int(told.get("threads") or self.run.threads)
+
     def source_artifact(self) -> SourceArtifact | None:
         """What the source became when it was loaded."""
         return msgspec.convert(self.source.get("artifact"), SourceArtifact | None)

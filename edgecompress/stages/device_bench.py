@@ -42,12 +42,22 @@ class DeviceBench:
             runtime=agent_client.plugin("runtimes", self.request.options["runtimes"][variant]),
             artifact=str(self.request.inputs[variant].path),
             samples=str(self.request.inputs["samples"].path),
-            threads=context.threads,
+            threads=self.threads(variant),
             batch=context.batch,
             profile=self.profile,
-            device=self.device,
+            device={**self.device, "threads": self.threads(variant)},
             root=str(machine.root()),
         )
+
+    @property
+    def own_threads(self) -> Mapping[str, int]:
+        """Of the variants whose threads are not those that were asked for."""
+        own: Mapping[str, int] = self.request.options.get("threads", {})
+        return own
+
+    def threads(self, variant: str) -> int:
+        """Those of its own, or as many as were asked for."""
+        return self.own_threads.get(variant, self.request.context.threads)
 
     def ask(self, request: AgentRequest, out: Path, deadline_s: float = 0.0) -> Any:
         """The answer of the request's mode, as agent_client.ask returns it; raises EdgeError where there is none."""

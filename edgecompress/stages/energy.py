@@ -207,7 +207,7 @@ def _estimates(bench: DeviceBench, sensor: ModuleType) -> dict[str, list[Measure
             continue
         seconds = latency_ms[variant] / 1e3 / bench.request.context.batch
         device = {**bench.device, "work": _work(bench, sensor, variant)}
-        busy, idle = (sensor.open({**device, "threads": t}, Path("/")) for t in (device["threads"], 0))
+        busy, idle = (sensor.open({**device, "threads": t}, Path("/")) for t in (bench.threads(variant), 0))
         estimates[variant] = estimate(busy.energy(0.0, seconds), idle.energy(0.0, seconds), seconds)
     return estimates
 

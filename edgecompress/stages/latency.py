@@ -89,10 +89,12 @@ def _request(bench: DeviceBench, order: Sequence[str]) -> AgentRequest:
     return replace(
         bench.agent_request("round", order[0]),
         runtime=None,
+        threads=bench.request.context.threads,
         artifact="",
         artifacts={v: str(bench.request.inputs[v].path) for v in order},
         runtimes={v: agent_client.plugin("runtimes", options["runtimes"][v]) for v in order},
         pythons={v: environments.python(module) for v, module in modules.items()} if here else {},
+        own_threads=bench.own_threads,
         number=options.get("number", 0),
         resident_bytes=sandbox.entered.resident_bytes if here and sandbox.entered.resident_bytes < sandbox.ALL else 0,
     )

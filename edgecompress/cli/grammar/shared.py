@@ -44,18 +44,18 @@ STRICT = argument(
 REQUIRE_MEASURED = argument(
     "--require-measured", action="store_true", help="fail (exit 1) when no sensor measured the energy"
 )
-MEASURING = (
+RACED_THREADS = argument(
+    "--threads", metavar="N", help="threads per inference; of several (1,2,all) the fastest is found (default: 1)"
+)
+_WHERE = (
     argument("--device", help="name or TOML file of a device (default: the target's)"),
     argument(
         "--profile",
         default="standard",
         help="how to measure: quick, standard, strict, or a TOML file (default: standard)",
     ),
-    THREADS,
-    BATCH,
-    SEED,
-    SET_OF_FILE,
 )
+MEASURING = (*_WHERE, THREADS, BATCH, SEED, SET_OF_FILE)
 JOB = (
     argument(
         "--data",
@@ -63,7 +63,11 @@ JOB = (
     ),
     METRIC,
     SAMPLES,
-    *MEASURING,
+    *_WHERE,
+    RACED_THREADS,
+    BATCH,
+    SEED,
+    SET_OF_FILE,
 )
 JOBS = argument(
     "--jobs",

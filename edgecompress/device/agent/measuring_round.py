@@ -92,7 +92,8 @@ def _open(
 
 def _by_turns(request: AgentRequest, opened: Mapping[str, SessionProcess]) -> Iterator[tuple[str, Any]]:
     takes = {label: functools.partial(process.ask, WINDOW) for label, process in opened.items()}
-    doubt = functools.partial(disturbance.cause, threads=request.threads)
+    most = max(request.own_threads.get(label, request.threads) for label in opened)
+    doubt = functools.partial(disturbance.cause, threads=most)
     taken = window_schedule.take(takes, request.profile["windows"], request.number, doubt)
     for label, process in opened.items():
         try:
@@ -135,10 +136,15 @@ class SessionProcess:
         self.label, self.folder, self.end_s = label, folder, time.monotonic() + request.deadline_s
         self.deadline_s, self.most_bytes = request.deadline_s, request.resident_bytes
         own = replace(
-            request, mode="session", runtime=request.runtimes[label], artifact=request.artifacts[label], out=str(folder)
+            request,
+            mode="session",
+            runtime=request.runtimes[label],
+            artifact=request.artifacts[label],
+            threads=request.own_threads.get(label, request.threads),
+            out=str(folder),
         )
         file = folder / REQUEST
-        file.write_text(replace(own, artifacts={}, runtimes={}, tied=False).to_json(), encoding="utf-8")
+        file.write_text(replace(own, artifacts={}, runtimes={}, own_threads={}, tied=False).to_json(), encoding="utf-8")
         with (folder / "log").open("wb") as log:
             self.process = _started([*_agent(request.pythons.get(label, "")), str(file)], log)
         assert self.process.stdin and self.process.stdout

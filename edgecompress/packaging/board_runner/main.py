@@ -30,11 +30,12 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 def main(runtime: str) -> int:
     """Runs the command; `runtime` is the module that opens the model. Exit code 1: a test failed, 2: the input."""
     args = _parser().parse_args()
+    threads = args.threads or card()["runtime"].get("threads", 1)
     for name in THREADS:  # before anything that reads them is loaded
-        os.environ[name] = str(args.threads)
+        os.environ[name] = str(threads)
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
-        code: int = args.command(BoardPackage(runtime, args.threads), args)
+        code: int = args.command(BoardPackage(runtime, threads), args)
         return code
     except EdgeError as error:
         print(f"run: {error}", file=sys.stderr)
@@ -46,22 +47,23 @@ def main(runtime: str) -> int:
         return 130
 
 
+@functools.cache
+def card() -> Card:
+    """The card that was compiled in."""
+    content = pkgutil.get_data("edgecompress.packaging.board_runner", CARD)
+    assert content  # it was packed beside this module
+    found: Card = json.loads(content)
+    return found
+
+
 class BoardPackage:
     """The package that this file lies in."""
 
     def __init__(self, runtime: str, threads: int) -> None:
-        self.runtime, self.threads = runtime, threads
+        self.card, self.runtime, self.threads = card(), runtime, threads
         self.root = Path(sys.argv[0]).resolve().parent
         if is_packed(self.card):
             packed_payload.unpack(self.card, self.root / PAYLOAD)
-
-    @functools.cached_property
-    def card(self) -> Card:
-        """The card that was compiled in."""
-        content = pkgutil.get_data("edgecompress.packaging.board_runner", CARD)
-        assert content  # it was packed beside this module
-        card: Card = json.loads(content)
-        return card
 
     @functools.cached_property
     def model(self) -> Predictor:
@@ -148,7 +150,7 @@ def _print(answer: object) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("run", description="Runs the model of this package. Answers are JSON.")
-    parser.add_argument("--threads", type=_whole(1, 1024), default=1, metavar="N", help="of the runtime (1)")
+    parser.add_argument("--threads", type=_whole(1, 1024), metavar="N", help="of the runtime (as it was measured)")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     one = commands.add_parser("predict", help="the answer to a PNG, JPEG, .npy, .npz, or the bare bytes of one item")
     one.add_argument("file", type=Path, metavar="FILE")

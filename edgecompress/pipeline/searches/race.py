@@ -240,7 +240,7 @@ class Race:
             name,
             call,
             {**{e.name: e.artifact for e in field}, "samples": self.samples},
-            {**options, "runtimes": {e.name: e.runtime for e in field}, "profile": self._protocol()},
+            {**options, "runtimes": {e.name: e.runtime for e in field}, "profile": self._protocol(), **_threads(field)},
             variants=tuple(e.name for e in field),
             plugins=tuple(sorted({*self.plugins, *(f"runtimes.{e.runtime}" for e in field)})),
             context=("seed", "batch", "threads", "device"),
@@ -362,10 +362,16 @@ class Race:
         return "slower", f"{_times(bound)} the time of {chosen}{early}"
 
 
-def _file(outcomes: Outcomes, candidate: Candidate) -> tuple[str, str] | None:
-    """What tells whether two variants are one and the same: the runtime, and the sha256 of the artifact."""
+def _threads(field: Sequence[Candidate]) -> dict[str, Json]:
+    """The option "threads" of a stage that measures, where variants have their own."""
+    own: dict[str, Json] = {e.name: e.variant.threads for e in field if e.variant.threads}
+    return {"threads": own} if own else {}
+
+
+def _file(outcomes: Outcomes, candidate: Candidate) -> tuple[str, str, int | None] | None:
+    """What tells whether two variants are one and the same: the runtime, the artifact's sha256, its own threads."""
     made = outcomes.get(candidate.artifact)
-    return (candidate.runtime, made.artifact.sha256) if made and made.artifact else None
+    return (candidate.runtime, made.artifact.sha256, candidate.variant.threads) if made and made.artifact else None
 
 
 def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str] | None:

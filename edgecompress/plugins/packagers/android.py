@@ -115,6 +115,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "runtime": card["runtime"]["name"],
         "runtime_version": card["runtime"]["version"],
         "settings": settings(card),
+        "threads": card["runtime"].get("threads", 1),
         "runtime_group": runtime.group,
         "runtime_artifact": runtime.artifact,
         "runtime_package": runtime.package,

@@ -75,6 +75,7 @@ def _values(contents: Contents, ort: Path) -> dict[str, object]:
         "folder": f"{card['slug']}-web",
         "runtime": _web_ort.VERSION,
         "settings": settings(card),
+        "threads": card["runtime"].get("threads", 1),
         "pictures": pictured and card["postprocess"]["task"] == "classify",
         "megabytes": round(sum((ort / name).stat().st_size for name in _web_ort.FILES) / 1e6),
         "packed": is_packed(card),

@@ -108,15 +108,15 @@ def empty(folder: Path) -> Artifact:
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> NullSession:
-    """A session on one thread, whatever `threads` says."""
-    return NullSession(parse(artifact.file(".null")))
+    """A session on one thread, whatever `threads` says; it sleeps for its part of `sleep_ms` alone."""
+    return NullSession(parse(artifact.file(".null")), threads)
 
 
 class NullSession:
     """Runs a null net."""
 
-    def __init__(self, net: NullNet) -> None:
-        self.net = net
+    def __init__(self, net: NullNet, threads: int = 1) -> None:
+        self.net, self.threads = net, threads
         self.log = os.environ.get("EDGECOMPRESS_NULL_LOG", "")
         self.touched = bytearray(b"\1") * net.touch_bytes
 
@@ -125,7 +125,7 @@ class NullSession:
         begin = time.perf_counter()
         result = {spec.name: self._output(spec, inputs[self.net.inputs[0].name]) for spec in self.net.outputs}
         if self.net.sleep_ms:
-            time.sleep(self.net.sleep_ms / 1000)
+            time.sleep(self.net.sleep_ms / 1000 / self.threads)
         while (time.perf_counter() - begin) * 1000 < self.net.spin_ms:
             pass
         for _ in itertools.repeat(None, self.net.work):
