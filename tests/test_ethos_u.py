@@ -256,6 +256,7 @@ def test_a_pruned_net_ships_for_its_fewer_estimated_cycles(deployed: job_run.Res
     assert told["choice"]["unmeasured"]
 
 
+@pytest.mark.prove
 def test_a_promise_to_leave_nothing_on_the_cpu_is_held_against_vela(deployed: job_run.Result) -> None:
     lost = deployed.outcomes["float-ends/verify"]
     assert lost.status == "lost"

@@ -110,8 +110,9 @@ def test_what_targets_share_is_made_once_and_a_second_run_makes_nothing(
 
 def calls(store: Store) -> Iterator[tuple[str, set[str]]]:
     """Each call that a worker made, and the top-level modules it had loaded at its end."""
+    remembered = [*store.remembered()]  # first: other tests fill the store, too
     loaded = {entry.key: set(entry.receipt["modules"]) for entry in store.entries()}
-    for stage in store.remembered():
+    for stage in remembered:
         yield stage["parts"]["call"], loaded[stage["key"]]
 
 

@@ -280,6 +280,7 @@ def run(work: Path, cases: Sequence[Case]) -> list[np.ndarray[Any, Any]]:
     return [np.fromfile(work / f"out-{i}.bin", np.float32) for i in range(len(cases))]
 
 
+@pytest.mark.prove  # packed_files compiles Swift in the short form
 def test_the_processing_is_pythons(tmp_path: Path) -> None:
     cases = [*pictures(), *sounds()]
     assert len(cases) > 40

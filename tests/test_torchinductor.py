@@ -107,11 +107,9 @@ def test_a_damaged_package_is_one_line(pair: tuple[Artifact, Artifact], tmp_path
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_a_package_for_one_is_refused_in_one_line(
-    pair: tuple[Artifact, Artifact], tmp_path: Path
-) -> None:
+def test_without_a_gpu_a_package_for_one_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(StageFailed, match="PyTorch finds no GPU") as caught:
-        compiled(pair[0], tmp_path / "out", "cuda")
+        compiled(program(tmp_path), tmp_path / "out", "cuda")
     assert "\n" not in str(caught.value)
 
 
