@@ -92,7 +92,7 @@ def _open(
 
 def _by_turns(request: AgentRequest, opened: Mapping[str, SessionProcess]) -> Iterator[tuple[str, Any]]:
     takes = {label: functools.partial(process.ask, WINDOW) for label, process in opened.items()}
-    most = max((request.own_threads.get(label, 0) for label in opened), default=0) or request.threads
+    most = max((request.own_threads.get(label, request.threads) for label in opened), default=request.threads)
     doubt = functools.partial(disturbance.cause, threads=most)
     taken = window_schedule.take(takes, request.profile["windows"], request.number, doubt)
     for label, process in opened.items():
