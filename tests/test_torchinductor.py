@@ -129,12 +129,10 @@ def test_a_package_for_a_gpu_computes_what_the_program_computes(
     assert session.ops({"input": image}, 3)["ops"]
 
 
-def test_without_a_compiler_it_says_what_to_install(
-    pair: tuple[Artifact, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
     with pytest.raises(MissingDependency, match=r"needs a C\+\+ compiler.*apt-get install g\+\+"):
-        compiled(pair[0], tmp_path / "out")
+        compiled(program(tmp_path), tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 

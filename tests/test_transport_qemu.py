@@ -282,6 +282,7 @@ def test_a_deploy_ships_the_variant_with_the_fewest_instructions(shipped: Path) 
     assert {name: count > 100_000 for name, count in sums.items()} == {name: name != "fp32" for name in VARIANTS}
 
 
+@pytest.mark.prove  # in the short form test_ssh_emulated.py has a net answer there as here
 @pytest.mark.qemu
 @pytest.mark.slow
 @pytest.mark.skipif(vectors.adds_in_16_bits(), reason=vectors.WHY)
