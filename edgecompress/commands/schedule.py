@@ -17,7 +17,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Stage
 from edgecompress.core.plain_text import fitted, one_line, plural, wrapped
 from edgecompress.core.settings import is_factory
-from edgecompress.pipeline import plan, shipping, verification
+from edgecompress.pipeline import plan, shipping
 from edgecompress.pipeline.job import Job, Keys, Name, job
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
@@ -227,8 +227,8 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
     lines += [
         f"{key} = {config.to_toml(value)}" for key, value in {"description": f"{file.stem}: {target}", **top}.items()
     ]
-    limits = {key: value for key, value in _table(raw.get("limits")).items() if key not in verification.LIKENESS}
-    lines += ["", "[limits]", *(f"{key} = {config.to_toml(value)}" for key, value in limits.items())]
+    limits = _table(raw.get("limits")).items()
+    lines += ["", "[limits]", *(f"{key} = {config.to_toml(value)}" for key, value in limits)]
     for variant in variants:
         lines += ["", "[[variant]]", *(f"{key} = {config.to_toml(value)}" for key, value in variant.items())]
     return "\n".join([*lines, ""])

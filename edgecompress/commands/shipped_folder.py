@@ -13,7 +13,7 @@ from edgecompress.core import catalog, config, environments, registry
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
 from edgecompress.core.model import CARD, Artifact
-from edgecompress.core.settings import Limits, Source
+from edgecompress.core.settings import MOST_THREADS, Limits, Source
 from edgecompress.pipeline import shipping
 from edgecompress.pipeline.job import Keys, Name
 from edgecompress.pipeline.shipping import ORIGIN
@@ -86,6 +86,8 @@ def _origin_in(file: Path) -> Origin:
     except (OSError, ValueError) as error:
         raise blamed(error)(f"{file}: damaged: {str(error)[:200]}; deploy again") from error
     config.build(Limits, origin.limits, f"{file}: limits")
+    if not 1 <= origin.threads <= MOST_THREADS:
+        raise InputError(f"{file}: damaged: threads is {origin.threads}, not 1 to {MOST_THREADS}; deploy again")
     return origin
 
 

@@ -14,6 +14,7 @@ LONGEST_S = 86400.0  # that a profile may measure at once
 MOST_RUNS = 1_000_000  # that a profile may ask for
 MOST = {"sessions": 1000, "more_sessions": 1000, "windows": 1000, "energy_windows": 1000, "max_age_s": math.inf}
 MOST_VARIANTS, LONGEST_NAME = 100, 100  # of a target; characters of a variant's name
+MOST_THREADS = 1024  # of an inference
 MOST_PIXELS = 1 << 15  # of a side of an image
 MOST_NUMBERS = 1 << 28  # of a spectrogram
 
@@ -221,8 +222,8 @@ class Variant:
     threads: int | None = None  # of its runtime; left out: as many as --threads says
 
     def __post_init__(self) -> None:
-        if self.threads is not None and self.threads < 1:
-            raise ValueError("threads must be at least 1")
+        if self.threads is not None and not 1 <= self.threads <= MOST_THREADS:
+            raise ValueError(f"threads must be 1 to {MOST_THREADS}")
 
 
 @dataclass(frozen=True)

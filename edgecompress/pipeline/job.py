@@ -17,7 +17,7 @@ from edgecompress.core.catalog import Found, FoundSource, Setting
 from edgecompress.core.errors import ConfigError, InputError, NotFound, Unreachable, blamed, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
-from edgecompress.core.settings import Device, Profile, Target
+from edgecompress.core.settings import MOST_THREADS, Device, Profile, Target
 from edgecompress.core.source import ResolvedSource
 
 Name: TypeAlias = "str | os.PathLike[str]"  # of a target, a device or a profile, or the path of its file
@@ -202,8 +202,10 @@ def _numbers(threads: Threads, cores: int) -> list[int]:
         numbers = [cores if str(part).strip() == ALL else int(part) for part in parts]
     except (TypeError, ValueError):
         numbers = []
-    if not numbers or min(numbers) < 1:
-        raise InputError(f"threads {threads!r}: give a whole number of at least 1, or several to race: 1,2,{ALL}")
+    if not numbers or min(numbers) < 1 or max(numbers) > MOST_THREADS:
+        raise InputError(
+            f"threads {threads!r}: give a whole number, 1 to {MOST_THREADS}, or several to race: 1,2,{ALL}"
+        )
     return list(dict.fromkeys(numbers))
 
 
@@ -215,12 +217,14 @@ def _raced(job: Job, others: Sequence[int]) -> Job:
     simulated = registry.transport(job.device.value.transport).simulated
     if why := job.unmeasured or (simulated and f"{simulated} counts instructions"):
         raise InputError(f"threads: which number is fastest needs measurements, but {why}; give one number")
-    own = [v for v in job.target.value.variant if not v.reference and v.threads is None]
+    asked = [v for v in job.target.value.variant if not job.only or v.name in job.only]
+    own = [v for v in asked if not v.reference and v.threads is None]
     more = [dataclasses.replace(v, name=f"{v.name}-{n}-threads", threads=n) for n in others for v in own]
-    known = {v.name for v in job.target.value.variant}
-    more = [v for v in more if v.name not in known]
-    only = (*job.only, *(v.name for v in more if v.name.rsplit("-", 2)[0] in job.only))
-    target = dataclasses.replace(job.target.value, variant=(*job.target.value.variant, *more))
+    only = (*job.only, *(v.name for v in more)) if job.only else ()
+    try:
+        target = dataclasses.replace(job.target.value, variant=(*job.target.value.variant, *more))
+    except ValueError as error:  # too many variants, or one that is there already
+        raise InputError(f"threads: {job.target.path}: {error}; give fewer numbers, or --only") from error
     return dataclasses.replace(job, target=dataclasses.replace(job.target, value=target), only=only)
 
 

@@ -8,10 +8,10 @@ from edgecompress.cli import handlers
 from edgecompress.cli.grammar.entry import Command, argument
 from edgecompress.cli.grammar.shared import (
     BATCH,
-    JOB,
     JOBS,
     MODEL,
     OFFLINE,
+    RACED_THREADS,
     REQUIRE_MEASURED,
     RUNNING,
     SAMPLES,
@@ -19,6 +19,8 @@ from edgecompress.cli.grammar.shared import (
     SET_OF_FILE,
     STORE,
     STRICT,
+    THREADS,
+    job,
 )
 
 TARGET = argument("--target", default="x86", help="targets: names or TOML files, comma-separated (default: x86)")
@@ -27,7 +29,7 @@ ONLY = argument(
 )
 DEPLOYED = (
     MODEL,
-    *JOB,
+    *job(RACED_THREADS),
     TARGET,
     ONLY,
     STRICT,
@@ -93,7 +95,7 @@ COMMANDS = (
         'search source.toml --set \'search.techniques=["int8", "prune_channels"]\' --train --minutes 600',
         (
             MODEL,
-            *JOB,
+            *job(THREADS),
             argument("--target", default="x86", help="target: a name or a TOML file (default: x86)"),
             *SEARCHED,
             STRICT,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgecompress.cli import handlers
 from edgecompress.cli.grammar.entry import Command, CommandGroup, argument
-from edgecompress.cli.grammar.shared import MEASURING, STORE
+from edgecompress.cli.grammar.shared import SHIPPED_THREADS, STORE, measuring
 
 LISTS = {
     "targets": "what a deploy can make",
@@ -58,7 +58,7 @@ COMMANDS: tuple[Command | CommandGroup, ...] = (
             ),
             argument("--strict", action="store_true", help="a gate that is undecided fails (exit 1)"),
             argument("--across-models", action="store_true", help="compare reports of different models, too"),
-            *MEASURING,
+            *measuring(SHIPPED_THREADS),
             argument(
                 "--remeasure", action="store_true", help="measure the artifacts of all folders again, interleaved"
             ),

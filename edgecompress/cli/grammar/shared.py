@@ -47,28 +47,41 @@ REQUIRE_MEASURED = argument(
 RACED_THREADS = argument(
     "--threads", metavar="N", help="threads per inference; of several (1,2,all) the fastest is found (default: 1)"
 )
-_WHERE = (
-    argument("--device", help="name or TOML file of a device (default: the target's)"),
-    argument(
-        "--profile",
-        default="standard",
-        help="how to measure: quick, standard, strict, or a TOML file (default: standard)",
-    ),
+SHIPPED_THREADS = argument(
+    "--threads", type=int, metavar="N", help="threads per inference (default: as many as it shipped with)"
 )
-MEASURING = (*_WHERE, THREADS, BATCH, SEED, SET_OF_FILE)
-JOB = (
-    argument(
-        "--data",
-        help="samples: pkg.mod:fn, an .npz, a folder of .npy files or images, texts (.tsv, .jsonl, .txt), or `random`",
-    ),
-    METRIC,
-    SAMPLES,
-    *_WHERE,
-    RACED_THREADS,
-    BATCH,
-    SEED,
-    SET_OF_FILE,
-)
+
+
+def measuring(threads: Argument) -> tuple[Argument, ...]:
+    """Where and how is measured."""
+    return (
+        argument("--device", help="name or TOML file of a device (default: the target's)"),
+        argument(
+            "--profile",
+            default="standard",
+            help="how to measure: quick, standard, strict, or a TOML file (default: standard)",
+        ),
+        threads,
+        BATCH,
+        SEED,
+        SET_OF_FILE,
+    )
+
+
+def job(threads: Argument) -> tuple[Argument, ...]:
+    """With which data, where and how."""
+    return (
+        argument(
+            "--data",
+            help="samples: pkg.mod:fn, an .npz, a folder of .npy files or images, texts (.tsv, .jsonl, .txt), or "
+            "`random`",
+        ),
+        METRIC,
+        SAMPLES,
+        *measuring(threads),
+    )
+
+
 JOBS = argument(
     "--jobs",
     type=int,

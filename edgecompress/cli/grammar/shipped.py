@@ -6,7 +6,18 @@ from pathlib import Path
 
 from edgecompress.cli import handlers
 from edgecompress.cli.grammar.entry import Command, argument
-from edgecompress.cli.grammar.shared import JOB, MEASURING, REQUIRE_MEASURED, RUNNING, SHIPPED, STORE, STRICT, settings
+from edgecompress.cli.grammar.shared import (
+    REQUIRE_MEASURED,
+    RUNNING,
+    SHIPPED,
+    SHIPPED_THREADS,
+    STORE,
+    STRICT,
+    THREADS,
+    job,
+    measuring,
+    settings,
+)
 
 COMMANDS = (
     Command(
@@ -18,7 +29,7 @@ COMMANDS = (
             SHIPPED,
             argument("model", nargs="?", metavar="MODEL", help="source model (default: the one in the report)"),
             argument("--target", help="target whose limits apply (default: the one it was deployed for)"),
-            *JOB,
+            *job(THREADS),
             STRICT,
             *RUNNING,
         ),
@@ -28,7 +39,7 @@ COMMANDS = (
         "measure a shipped artifact on a device",
         handlers.profile,
         "profile dist/x86 --profile quick\nprofile dist/x86 --threads 2 --batch 8 --json",
-        (SHIPPED, *MEASURING, *RUNNING, REQUIRE_MEASURED),
+        (SHIPPED, *measuring(SHIPPED_THREADS), *RUNNING, REQUIRE_MEASURED),
     ),
     Command(
         "report",
