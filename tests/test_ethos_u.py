@@ -263,6 +263,7 @@ def test_a_promise_to_leave_nothing_on_the_cpu_is_held_against_vela(deployed: jo
     assert "2 operators fell back (QUANTIZE:0, DEQUANTIZE:" in lost.reason
 
 
+@pytest.mark.prove
 def test_what_shipped_can_be_verified_again(deployed: job_run.Result, shared_store: Path) -> None:
     assert deployed.out is not None
     options = edgecompress.Options(store=shared_store, out=deployed.out.parent / "again")

@@ -191,6 +191,7 @@ def test_a_log_has_a_line_per_stage_as_it_ends(kept: Checkout) -> None:
 
 
 @slow
+@pytest.mark.prove
 def test_a_comparison_that_fails_names_no_page_that_does_not_exist(kept: Checkout) -> None:
     nulls.make(kept.root, **GOOD)
     shutil.copytree(kept.root / "baseline", kept.root / "empty")

@@ -264,7 +264,7 @@ def test_what_ships_has_the_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [bert, llama])
+@pytest.mark.parametrize("make", [bert, pytest.param(llama, marks=pytest.mark.prove)])
 def test_at_each_length_the_file_answers_as_the_library_does_to_the_text_alone(
     tmp_path: Path, make: Callable[[], Any]
 ) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import prove
 import pytest
 from report_browser import MODES, requested
 
@@ -132,8 +131,9 @@ def shown(browser: Any, address: str, mode: str) -> tuple[int, list[Any], list[s
     return wide - width, browser.get_log("browser"), requested(browser)
 
 
+@pytest.mark.prove
 @pytest.mark.browser
-@pytest.mark.parametrize("mode", prove.some(list(MODES), 1))
+@pytest.mark.parametrize("mode", MODES)
 def test_no_page_scrolls_sideways_and_the_console_is_clean(
     browser: Any, site: Path, pages: dict[Path, Page], mode: str
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_renewed_result_replaces_the_old_one(store: Store) -> None:
     assert len(store.entries()) == 1
 
 
+@pytest.mark.prove
 def test_a_measurement_from_the_future_is_no_hit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {**nulls.make(tmp_path / "net"), "profile": "quick", "settings": nulls.FAST}
 

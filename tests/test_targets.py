@@ -75,6 +75,7 @@ def test_a_device_says_its_platform_itself(asked: dict[str, str], tmp_path: Path
     assert job(**{**asked, "target": "far.toml", "device": "lander.toml"}).at_hand
 
 
+@pytest.mark.prove
 def test_several_targets_share_their_stages_and_ship_apart(
     asked: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

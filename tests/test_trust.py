@@ -58,7 +58,11 @@ def deploy(folder: Path, *words: str, path: str = str(PACKAGE.parent)) -> subpro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [("--untrusted",), (), ("--untrusted", "--only", "fp32,int8")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [("--untrusted",), (), pytest.param(("--untrusted", "--only", "fp32,int8"), marks=pytest.mark.prove)],
+    ids=" ".join,
+)
 def test_a_plain_source_runs_nothing_of_the_folder_that_it_lies_in(folder: Path, words: tuple[str, ...]) -> None:
     conv_net(folder / "net.onnx")
     images(folder / "data.npz")

@@ -79,12 +79,12 @@ CELLS = [(r, f"{n} {p}") for r in RUNTIMES for p in PRECISIONS if not ROADS[r, p
 # What goes through these in the short form.
 SHORT: Mapping[str, Sequence[str]] = {
     "torchinductor": (),  # twenty seconds a cell; it has a file of its own
-    "executorch": ("two_ends fp32", "residual_cnn int8", "depthwise_cnn int8", "transformer int8", "int64 int8"),
-    "coreml": ("residual_cnn fp32", "transformer fp32", "int64 int8"),
+    "executorch": ("depthwise_cnn int8", "transformer int8"),
+    "coreml": ("residual_cnn fp32", "int64 int8"),
     "onnx_gpu": ("two_ends fp32", "depthwise_cnn int8"),  # its files are those of onnx,
     "tflite": ("residual_cnn fp32", "lstm int8"),  # and of these
     "mnn": ("two_ends fp32", "residual_cnn int8"),
-    "ethos_u": ("depthwise_cnn fp32", "transformer int8"),  # litert's converter and quantizer have made what they take
+    "ethos_u": ("transformer int8",),  # litert's converter and quantizer have made what they take
 }
 # A net that one quantizer spoils needs that net, that runtime and int8: no pair of the three finds it for sure.
 RUN = prove.pairwise(

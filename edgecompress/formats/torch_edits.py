@@ -69,7 +69,12 @@ class Edit(TypedDict, total=False):
     input: int
 
 
-LAYERS = ("Identity", "Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d")
+LAYERS = (
+    "Identity",
+    "Linear",
+    *(f"{kind}{axes}d" for kind in ("Conv", "ConvTranspose") for axes in (1, 2, 3)),
+    *("ReLU", "ReLU6", "Hardswish"),
+)
 LARGEST = 1 << 24  # of a dimension
 MOST_INPUTS = 64  # of a module
 

@@ -1,8 +1,8 @@
-"""Loads a program of torch.export: in a process of its own the operators of quantized ones are to be registered."""
+"""A program of torch.export: loaded, called, and the weights that a rewrite adds and takes away."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def load(file: Path) -> torch.export.ExportedProgram:
-    """The program in a .pt2 file, quantized or not. Raises what torch raises: it has no error of its own."""
+    """The program in a .pt2 file, quantized or not. Raises what torch raises: it has no error of its own.
+
+    The operators of quantized ones are registered, which in a process of its own nothing else does.
+    """
     import torch
     import torch.ao.quantization.fx._decomposed  # quantize_per_tensor and the like
 
@@ -24,3 +27,47 @@ def call(net: torch.nn.Module, leaves: Sequence[object]) -> Any:
 
     args, kwargs = pytree.tree_unflatten(list(leaves), net._in_spec)
     return net(*args, **kwargs)
+
+
+def module_of(node: torch.fx.Node) -> str:
+    """The innermost module that computes a node; the node's own name where that is the net itself."""
+    stack: Mapping[str, tuple[str, object]] = node.meta.get("nn_module_stack") or {}
+    return next(reversed([path for path, _ in stack.values() if path]), node.name)
+
+
+def add_parameter(program: torch.export.ExportedProgram, name: str, value: torch.nn.Parameter) -> torch.fx.Node:
+    """A further parameter of a program, behind those that it has."""
+    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
+
+    specs = program.graph_signature.input_specs
+    places = [node for node in program.graph.nodes if node.op == "placeholder"]
+    last = sum(spec.kind == InputKind.PARAMETER for spec in specs)
+    mode = next(node.meta["val"].fake_mode for node in places if hasattr(node.meta.get("val"), "fake_mode"))
+    with program.graph.inserting_before(places[last]):
+        held = program.graph.placeholder(f"p_{name.replace('.', '_')}")
+    held.meta["val"] = mode.from_tensor(value, static_shapes=True)
+    specs.insert(last, InputSpec(InputKind.PARAMETER, TensorArgument(held.name), name))
+    program.state_dict[name] = value
+    return held
+
+
+def weight(program: torch.export.ExportedProgram, node: object) -> torch.Tensor | None:
+    """The parameter, buffer or constant that a placeholder stands for; None for anything else."""
+    signature, name = program.graph_signature, getattr(node, "name", "")
+    places = (signature.inputs_to_parameters, signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants)
+    held = next((each[name] for each in places if name in each), None)
+    return None if held is None else program.state_dict.get(held, program.constants.get(held))
+
+
+def drop_unread(program: torch.export.ExportedProgram, nodes: Sequence[torch.fx.Node]) -> None:
+    """Takes those of the placeholders `nodes` that stand for a weight and that nothing reads out of a program."""
+    specs = program.graph_signature.input_specs
+    for node in nodes:
+        if node.users or weight(program, node) is None:
+            continue
+        spec = next(each for each in specs if each.arg.name == node.name)
+        specs.remove(spec)
+        program.graph.erase_node(node)
+        if not any(each.target == spec.target for each in specs):
+            program.state_dict.pop(spec.target, None)
+            program.constants.pop(spec.target, None)

@@ -9,11 +9,11 @@ another layout, ExecuTorch outside of XNNPACK. The numbers stay as they are: eac
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import REWRITES
+from edgecompress.formats.torch_program import add_parameter, module_of
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ def folded(program: torch.export.ExportedProgram) -> dict[str, Json]:
     for pad in [node for node in program.graph.nodes if str(node.target) in PADS]:
         zeros, (source, stride) = _zeros(pad), _sliced(pad.args[0])
         if zeros and max(stride) > 1 and str(source.target) != SLICE:
-            names.append(_module(pad))
+            names.append(module_of(pad))
             _convolve(program, pad, (source, stride), zeros)
     if not names:
         return {}
@@ -63,11 +63,6 @@ def _sliced(node: torch.fx.Node) -> tuple[torch.fx.Node, list[int]]:
     return node, stride
 
 
-def _module(node: torch.fx.Node) -> str:
-    stack: Mapping[str, tuple[str, object]] = node.meta.get("nn_module_stack") or {}
-    return next(reversed([path for path, _ in stack.values() if path]), node.name)
-
-
 def _convolve(
     program: torch.export.ExportedProgram,
     pad: torch.fx.Node,
@@ -81,7 +76,9 @@ def _convolve(
     value = source.meta["val"]
     identity = torch.eye(int(value.shape[1]), dtype=value.dtype)
     weight = torch.nn.functional.pad(identity, (0, 0, *zeros))[:, :, None, None]
-    held = _parameter(program, f"{_module(pad)}.{pad.name}.weight", torch.nn.Parameter(weight, requires_grad=False))
+    held = add_parameter(
+        program, f"{module_of(pad)}.{pad.name}.weight", torch.nn.Parameter(weight, requires_grad=False)
+    )
     with program.graph.inserting_before(pad):
         conv = program.graph.call_function(torch.ops.aten.conv2d.default, (source, held, None, stride))
     conv.meta = {key: told for key, told in pad.meta.items() if key != "torch_fn"}
@@ -92,19 +89,3 @@ def _convolve(
         program.graph.erase_node(node)
         node = before
     conv.name = name  # by which an output of the program, and a layer of a diagnosis, is known
-
-
-def _parameter(program: torch.export.ExportedProgram, name: str, value: torch.nn.Parameter) -> torch.fx.Node:
-    """A further parameter of a program, behind those that it has."""
-    from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
-
-    specs = program.graph_signature.input_specs
-    places = [node for node in program.graph.nodes if node.op == "placeholder"]
-    last = sum(spec.kind == InputKind.PARAMETER for spec in specs)
-    mode = next(node.meta["val"].fake_mode for node in places if hasattr(node.meta.get("val"), "fake_mode"))
-    with program.graph.inserting_before(places[last]):
-        held = program.graph.placeholder(f"p_{name.replace('.', '_')}")
-    held.meta["val"] = mode.from_tensor(value, static_shapes=True)
-    specs.insert(last, InputSpec(InputKind.PARAMETER, TensorArgument(held.name), name))
-    program.state_dict[name] = value
-    return held

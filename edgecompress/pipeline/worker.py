@@ -94,7 +94,7 @@ def _keep_facts(result: Artifact, model: Artifact | None) -> None:
     settings, facts = registry.settings_of(result.kind), dict(result.facts)
     if settings:
         facts.setdefault(SETTINGS, dict(settings))
-    if model and REWRITES in model.facts and (result.kind == "program" or registry.of_format(result.kind)):
+    if model and REWRITES in model.facts and (result.kind in ("module", "program") or registry.of_format(result.kind)):
         facts[REWRITES] = {**model.facts[REWRITES], **facts.get(REWRITES, {})}
     if facts != result.facts:
         dataclasses.replace(result, facts=facts).write()
