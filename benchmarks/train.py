@@ -3,10 +3,10 @@
     python benchmarks/train.py [--minutes 25] [--narrow] [--net SOURCE] [--profile standard] [--out FOLDER]
         [--json FILE]
 
-One race has all; told is the time of the fastest dense int8 over that of the narrowed net, with the interval of the
-rounds, and the metric of both on test items, which chose nothing (of ResNet-20, 250 images). --net: another source.
---narrow: the same race once more with a net of half the width, which the source teaches for as many minutes. Exit 1
-below 1.3, or where the narrowed net is more than a point less accurate, or 3 % worse by perplexity. Run it on a quiet
+Told is the time of the fastest dense int8 over that of the narrowed net, with the interval of the rounds of a race that
+has both to its end, and the metric of both on test items, which chose nothing (of ResNet-20, 250 images). --net: another
+source. --narrow: that race has a net of half the width, too, which the source teaches for as many minutes. Exit 1 below
+1.3, or where the narrowed net is more than a point less accurate, or 3 % worse by perplexity. Run it on a quiet
 machine.
 """
 
@@ -49,8 +49,8 @@ def main() -> int:
         asked.net, "x86", minutes=asked.minutes, profile=asked.profile, options=options, told=print
     )
     found = row(trained, asked)
-    if asked.narrow and found["pruned"]:
-        found["narrow"] = beside(trained, asked)
+    if found["pruned"]:
+        found |= beside(trained, found["dense"], asked)
     print(json.dumps(found, indent=1))
     if asked.json:
         asked.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), **found}, indent=1) + "\n", "utf-8")
@@ -70,7 +70,7 @@ def row(result: edgecompress.Result, asked: argparse.Namespace) -> dict[str, Any
         "minutes": asked.minutes,
         "pruned": pruned,
         "dense": best,
-        **ratio(report, best, pruned),
+        "ratio": None,
         "metric": (metric := metric_of(told[best])),
         "lost": lost(metric, accuracy[best] or 0.0, accuracy[pruned] or 0.0) if pruned else 0.0,
         "accuracy": accuracy,
@@ -99,8 +99,8 @@ def ratio(report: Report, before: str, after: str) -> dict[str, Any]:
     return {"ratio": found and found.factor, "low": found and found.low, "high": found and found.high}
 
 
-def beside(trained: edgecompress.Result, asked: argparse.Namespace) -> dict[str, Any]:
-    """The race once more with the net of half the width, trained as long."""
+def beside(trained: edgecompress.Result, dense: str, asked: argparse.Namespace) -> dict[str, Any]:
+    """The narrowed net and the dense one in each round of one race; with --narrow the net of half the width, too."""
     report = model.of(trained.read_report())
     tables = {v["name"]: v for v in report.target["variant"]}
     name = next(name for name in tables if name.startswith(PRUNED))
@@ -108,14 +108,18 @@ def beside(trained: edgecompress.Result, asked: argparse.Namespace) -> dict[str,
     student = {"use": "distill", "student": "net:half", "minutes": asked.minutes}
     half = Variant(HALF, pruned.runtime, (student, *[t for t in pruned.compress if t["use"] == "int8"]))
     x86 = catalog.target("x86").value
-    file = asked.out / "narrow.toml"
+    best = dataclasses.replace(next(v for v in x86.variant if v.name == dense), reference=True)
+    file = asked.out / "beside.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(target_toml(dataclasses.replace(x86, variant=(pruned, half, *x86.variant))), "utf-8")
-    options = edgecompress.Options(out=asked.out / "narrow")
-    result = edgecompress.deploy(asked.net, file, profile=asked.profile, options=options)
-    raced = model.of(result.read_report())
-    accuracy = {v.name: v.numbers["accuracy"].value for v in raced.variants}
-    return {**ratio(raced, HALF, name), "half": accuracy[HALF], "pruned": accuracy[name]}
+    raced = (pruned, *([half] if asked.narrow else []), best)
+    file.write_text(target_toml(dataclasses.replace(x86, variant=raced)), "utf-8")
+    options = edgecompress.Options(out=asked.out / "beside")
+    found = model.of(edgecompress.deploy(asked.net, file, profile=asked.profile, options=options).read_report())
+    narrow = {}
+    if asked.narrow:
+        accuracy = {v.name: v.numbers["accuracy"].value for v in found.variants}
+        narrow = {"narrow": {**ratio(found, HALF, name), "half": accuracy[HALF], "pruned": accuracy[name]}}
+    return {**ratio(found, dense, name), **narrow}
 
 
 if __name__ == "__main__":

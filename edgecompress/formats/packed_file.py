@@ -47,13 +47,13 @@ def pack(data: bytes, tensors: Iterable[Tensor] = ()) -> bytes:
     if len(data) >= 1 << 32:
         raise InputError(f"{len(data):,} bytes: a packed file holds less than 4 GiB")
     parts, at = [HEADER.pack(MAGIC, len(data), hashlib.sha256(data).digest())], 0
-    for start, end, width in [*_places(data, tensors), (len(data), len(data), 1)]:
+    for start, end, width in [*places(data, tensors), (len(data), len(data), 1)]:
         parts += [*segments(data[at:start], WIDTHS), *segments(data[start:end], (width,))]
         at = end
     return b"".join(parts)
 
 
-def _places(data: bytes, tensors: Iterable[Tensor]) -> list[tuple[int, int, int]]:
+def places(data: bytes, tensors: Iterable[Tensor]) -> list[tuple[int, int, int]]:
     """Where tensors begin and end, in order, and their width; each is looked for behind the one before it first."""
     found, at = [], 0
     for width, raw in tensors:

@@ -85,11 +85,12 @@ def leading(calls: Sequence[Call]) -> list[Call]:
 
 
 def precision(variant: Variant) -> str:
-    """The precision that the steps of a variant produce: that of the last step that provides one, else fp32."""
+    """The precision that the steps of a variant produce: that of the last step that promises one, else fp32."""
     every = dict(registry.every("techniques"))
+    promised = {module.PROVIDES for module in every.values() if hasattr(module, "promises")}
     used = [str(table.get("use", "")) for table in variant.compress]
     provided = [every[use].PROVIDES if use in every else use for use in used]
-    return next((word for word in reversed(provided) if word), "fp32")
+    return next((word for word in reversed(provided) if word in promised), "fp32")
 
 
 def promised(calls: Iterable[Call]) -> Promise | None:
