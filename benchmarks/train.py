@@ -3,11 +3,11 @@
     python benchmarks/train.py [--minutes 25] [--narrow] [--net SOURCE] [--profile standard] [--out FOLDER]
         [--json FILE]
 
-Told is the time of the fastest dense int8 over that of the narrowed net, with the interval of the rounds of a race that
-has both to its end, and the metric of both on test items, which chose nothing (of ResNet-20, 250 images). --net: another
-source. --narrow: that race has a net of half the width, too, which the source teaches for as many minutes. Exit 1 below
-1.3, or where the narrowed net is more than a point less accurate, or 3 % worse by perplexity. Run it on a quiet
-machine.
+Told is the time of the fastest dense int8 over that of the narrowed net, with the interval of the rounds of a race
+that has both to its end, and the metric of both on test items, which chose nothing (of ResNet-20, 250 images).
+--net: another source. --narrow: that race has a net of half the width, too, which the source teaches for as many
+minutes. Exit 1 below 1.3, or where the narrowed net is more than a point less accurate, or 3 % worse by perplexity.
+Run it on a quiet machine.
 """
 
 from __future__ import annotations
