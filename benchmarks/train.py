@@ -32,6 +32,7 @@ SOURCE = Path(__file__).parent.parent / "examples" / "resnet20" / "held-out.toml
 MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
 PRUNED, HALF = "pruned-", "half-int8"
 WANTED, POINT, RISE = 1.3, 0.01, 0.03
+LIMITS = {"limits.metric_ratio": 1 + RISE}
 
 
 def main() -> int:
@@ -46,7 +47,7 @@ def main() -> int:
     asked = parser.parse_args()
     options = edgecompress.Options(out=asked.out / "trained")
     trained = edgecompress.train(
-        asked.net, "x86", minutes=asked.minutes, profile=asked.profile, options=options, told=print
+        asked.net, "x86", minutes=asked.minutes, profile=asked.profile, settings=LIMITS, options=options, told=print
     )
     found = row(trained, asked)
     if found["pruned"]:
@@ -114,7 +115,9 @@ def beside(trained: edgecompress.Result, dense: str, asked: argparse.Namespace) 
     raced = (pruned, *([half] if asked.narrow else []), best)
     file.write_text(target_toml(dataclasses.replace(x86, variant=raced)), "utf-8")
     options = edgecompress.Options(out=asked.out / "beside")
-    found = model.of(edgecompress.deploy(asked.net, file, profile=asked.profile, options=options).read_report())
+    found = model.of(
+        edgecompress.deploy(asked.net, file, profile=asked.profile, settings=LIMITS, options=options).read_report()
+    )
     narrow = {}
     if asked.narrow:
         accuracy = {v.name: v.numbers["accuracy"].value for v in found.variants}
