@@ -74,6 +74,23 @@ def test_the_file_keeps_its_size_and_packs_smaller(kind: str, name: str, tmp_pat
     assert after.facts["clustered"] == 1 and 0 < after.facts["distance"] < 0.3
 
 
+def test_int8_weights_behind_the_tables_of_a_tflite_file_are_clustered_too(tmp_path: Path) -> None:
+    pytest.importorskip("litert_torch")
+    technique = registry.load("techniques", "litert_int8")
+    inputs = {"model": nets.net("tflite", tmp_path), "samples": nets.image_samples(tmp_path)}
+    for folder in ("int8", "out"):
+        (tmp_path / folder).mkdir()
+    int8 = technique.apply(Request(inputs, tmp_path / "int8", technique.Options()))
+    read = stored_tensors.reader("tflite")
+    assert read
+    shapes = {array.shape: array.dtype.name for _, array in read(int8) if array is not None}
+    assert shapes[(16, 3, 3, 16)] == "int8", "the quantizer writes large constants behind the tables"
+    made = registry.load("techniques", "litert_cluster")
+    few = made.apply(Request({"model": int8}, tmp_path / "out", made.Options(values=8)))
+    found = {array.shape: len(np.unique(array)) for _, array in read(few) if array is not None}
+    assert found[(16, 3, 3, 16)] <= 8 and few.facts["clustered"] == 1
+
+
 def test_weights_that_are_named_stay_and_a_name_that_there_is_not_is_told(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     _, made = clustered(tmp_path, "onnx", "onnx_cluster", skip=("w2",))

@@ -26,13 +26,18 @@ def of(model: Artifact) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _tables(model: Artifact) -> schema.ModelT:
-    """The tables of a .tflite file, sound ones. Raises InputError."""
+    """The tables of a .tflite file, sound ones, with the buffers that lie behind them. Raises InputError."""
+    import numpy as np
     from ai_edge_litert import schema_py_generated as schema
 
     file = model.file(".tflite")
     data = file.read_bytes()
     model_file.check(data, file.name)
-    return schema.ModelT.InitFromPackedBuf(data, 0)
+    tables = schema.ModelT.InitFromPackedBuf(data, 0)
+    for buffer in tables.buffers:
+        if buffer.offset > 1:  # 0 and 1: its data are in the tables
+            buffer.data = np.frombuffer(data, np.uint8, buffer.size, buffer.offset)
+    return tables
 
 
 def _weight(
