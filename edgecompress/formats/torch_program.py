@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,27 @@ def add_parameter(program: torch.export.ExportedProgram, name: str, value: torch
     specs.insert(last, InputSpec(InputKind.PARAMETER, TensorArgument(held.name), name))
     program.state_dict[name] = value
     return held
+
+
+def put(
+    program: torch.export.ExportedProgram, old: torch.fx.Node, operation: Callable[..., object], args: Sequence[object]
+) -> None:
+    """An operation in the place of `old`, under its name; what nothing else read of what `old` read goes, too."""
+    with program.graph.inserting_before(old):
+        new = program.graph.call_function(operation, tuple(args))
+    new.meta = {key: told for key, told in old.meta.items() if key != "torch_fn"}
+    old.replace_all_uses_with(new)
+    name = old.name
+    _erase(program.graph, old)
+    new.name = name  # by which an output of the program, and a layer of a diagnosis, is known
+
+
+def _erase(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    before = node.all_input_nodes
+    graph.erase_node(node)
+    for each in before:
+        if not each.users and each.op == "call_function":
+            _erase(graph, each)
 
 
 def weight(program: torch.export.ExportedProgram, node: object) -> torch.Tensor | None:

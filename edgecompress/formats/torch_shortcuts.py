@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import REWRITES
-from edgecompress.formats.torch_program import add_parameter, module_of
+from edgecompress.formats.torch_program import add_parameter, module_of, put
 
 if TYPE_CHECKING:
     import torch
@@ -79,13 +79,4 @@ def _convolve(
     held = add_parameter(
         program, f"{module_of(pad)}.{pad.name}.weight", torch.nn.Parameter(weight, requires_grad=False)
     )
-    with program.graph.inserting_before(pad):
-        conv = program.graph.call_function(torch.ops.aten.conv2d.default, (source, held, None, stride))
-    conv.meta = {key: told for key, told in pad.meta.items() if key != "torch_fn"}
-    pad.replace_all_uses_with(conv)
-    node, name = pad, pad.name
-    while node is not source:
-        before = node.args[0]
-        program.graph.erase_node(node)
-        node = before
-    conv.name = name  # by which an output of the program, and a layer of a diagnosis, is known
+    put(program, pad, torch.ops.aten.conv2d.default, (source, held, None, stride))

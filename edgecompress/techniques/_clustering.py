@@ -6,7 +6,7 @@ operators; its packed form, and any download that is compressed, holds an index 
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -42,39 +42,45 @@ def clustered(request: Request) -> Artifact:
     facts: {"clustered": weights, "values": of each, "distance": the RMS of what they moved by, relative to theirs}; or
     "lost" where there is none. Raises InputError where no weight is called as `skip` says.
     """
-    import numpy as np
-
     options, model = request.options, request.model
+    chosen, moves = _chosen(model, options), list[tuple[float, float]]()
+    for file in model.files():
+        data = bytearray(file.read_bytes())
+        moves += [move for array in chosen for move in _replaced(data, array, options.values)]
+        made = request.out / file.relative_to(model.path)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_bytes(data)
+    facts: dict[str, object] = {"clustered": len(moves), "values": options.values}
+    moved, whole = (sum(each) for each in zip((0.0, 0.0), *moves, strict=True))
+    facts |= {"distance": (moved / whole) ** 0.5} if whole else {"lost": "the file has no weight of that size"}
+    return Artifact(request.out, model.kind, model.inputs, model.outputs, facts).write()
+
+
+def _chosen(model: Artifact, options: Options) -> list[np.ndarray]:
+    """The weights that get few values."""
     read = stored_tensors.reader(model.kind)
     weights = [(name, array) for name, array in (read(model) if read else ()) if array is not None]
     for pattern in options.skip:
         if not any(fnmatchcase(name, pattern) for name, _ in weights):
             raise InputError(f"cluster: skip: no weight '{pattern}'")
-    chosen = [
+    return [
         array
         for name, array in weights
         if array.dtype.name in DTYPES
         and array.size >= options.min_size
         and not any(fnmatchcase(name, pattern) for pattern in options.skip)
     ]
-    moved, whole, count = 0.0, 0.0, 0
-    for file in model.files():
-        data = bytearray(file.read_bytes())
-        for array in chosen:
-            width, raw = stored_tensors.tensor(array)
-            for start, end, _ in packed_file.places(bytes(data), [(width, raw)]):
-                few = nearest(array, options.values)
-                data[start:end] = stored_tensors.tensor(few)[1]
-                moved += float(np.square(few.astype(np.float64) - array).sum())
-                whole += float(np.square(array.astype(np.float64)).sum())
-                count += 1
-        made = request.out / file.relative_to(model.path)
-        made.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copymode(file, shutil.copyfile(file, made))
-        made.write_bytes(data)
-    facts: dict[str, object] = {"clustered": count, "values": options.values}
-    facts |= {"distance": (moved / whole) ** 0.5} if whole else {"lost": "the file has no weight of that size"}
-    return Artifact(request.out, model.kind, model.inputs, model.outputs, facts).write()
+
+
+def _replaced(data: bytearray, array: np.ndarray, values: int) -> Iterator[tuple[float, float]]:
+    """Puts few values where a weight lies in a file; the square sums of what it moved by, and of its own."""
+    import numpy as np
+
+    for start, end, _ in packed_file.places(bytes(data), [stored_tensors.tensor(array)]):
+        few = nearest(array, values)
+        data[start:end] = stored_tensors.tensor(few)[1]
+        own, new = array.astype(np.float64), few.astype(np.float64)
+        yield float(np.square(new - own).sum()), float(np.square(own).sum())
 
 
 def nearest(weight: np.ndarray, values: int) -> np.ndarray:

@@ -227,7 +227,21 @@ def _place(kernel: Kernel | None, largest: Kernel) -> tuple[int, ...] | None:
 
 
 def _convolve(program: Program, total: Node, largest: Kernel, branches: Sequence[Branch]) -> None:
-    """The one convolution in the place of a sum, under its name."""
+    """The one convolution in the place of a sum."""
+    import torch
+
+    name = f"{torch_program.module_of(total)}.{total.name}"
+    held = [
+        torch_program.add_parameter(program, f"{name}.{part}", torch.nn.Parameter(value.float(), requires_grad=False))
+        for part, value in zip(("weight", "bias"), _added_up(largest, branches), strict=True)
+    ]
+    operation = getattr(torch.ops.aten, CONVOLUTIONS[len(largest.sizes) - 1]).default
+    how = ([*largest.stride], [*largest.padding], [*largest.dilation], largest.groups)
+    torch_program.put(program, total, operation, (branches[0].source, *held, *how))
+
+
+def _added_up(largest: Kernel, branches: Sequence[Branch]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weight and the bias of all branches together, in double precision."""
     import torch
 
     outputs, inputs = largest.weight.shape[:2]
@@ -238,30 +252,8 @@ def _convolve(program: Program, total: Node, largest: Kernel, branches: Sequence
             window = [slice(at, at + size) for at, size in zip(place, branch.kernel.sizes, strict=True)]
             scale = torch.as_tensor(branch.scale, dtype=torch.float64).reshape(-1, *[1] * (weight.dim() - 1))
             weight[(slice(None), slice(None), *window)] += branch.kernel.weight * scale
-        else:
+        else:  # the tensor itself: each output reads the input of its own number, in its group
             each = torch.arange(outputs)
             weight[(each, each % inputs, *place)] += branch.scale
         bias += branch.shift
-    name = f"{torch_program.module_of(total)}.{total.name}"
-    held = [
-        torch_program.add_parameter(program, f"{name}.{part}", torch.nn.Parameter(value.float(), requires_grad=False))
-        for part, value in (("weight", weight), ("bias", bias))
-    ]
-    operation = getattr(torch.ops.aten, CONVOLUTIONS[len(largest.sizes) - 1]).default
-    how = ([*largest.stride], [*largest.padding], [*largest.dilation], largest.groups)
-    with program.graph.inserting_before(total):
-        conv = program.graph.call_function(operation, (branches[0].source, *held, *how))
-    conv.meta = {key: told for key, told in total.meta.items() if key != "torch_fn"}
-    total.replace_all_uses_with(conv)
-    name = total.name
-    _erase(program, total)
-    conv.name = name  # by which an output of the program, and a layer of a diagnosis, is known
-
-
-def _erase(program: Program, node: Node) -> None:
-    """Takes out a node, and what nothing else reads of what it reads."""
-    before = node.all_input_nodes
-    program.graph.erase_node(node)
-    for each in before:
-        if not each.users and each.op == "call_function":
-            _erase(program, each)
+    return weight, bias
