@@ -70,11 +70,13 @@ def test_the_board_is_what_it_says_it_is(device):
     assert "asimddp" in facts["features"]
 
 
-def test_its_onnxruntime_answers_as_ours(device, tmp_path):
-    model = conformance.net("onnx", tmp_path)
+@pytest.mark.parametrize("runtime", ["onnx", "executorch"])  # ExecuTorch without torch there, with it here
+def test_its_runtimes_answer_as_ours(runtime, device, tmp_path):
+    plugin = registry.runtime(runtime)
+    model = conformance.net(plugin.format, tmp_path)
     asked = {
         "mode": "outputs",
-        "runtime": {"name": "onnx", "module": "edgecompress.engines.onnx.runtimes.onnx"},
+        "runtime": {"name": runtime, "module": plugin.module.__name__},
         "artifact": str(model.path),
         "samples": str(conformance.samples(model, tmp_path).path),
         "threads": 1,
@@ -87,7 +89,7 @@ def test_its_onnxruntime_answers_as_ours(device, tmp_path):
         shell = registry.load("transports", transport).connect(device)
         agent_client.ask(shell, bench_inputs.agent_request(asked), out, 120)
         shell.close()
-        scores.append(np.load(out / "test" / "scores.npy"))
+        scores.append(np.load(out / "test" / f"{model.outputs[0].name}.npy"))
     np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-5)
 
 

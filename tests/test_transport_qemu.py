@@ -23,6 +23,8 @@ import vectors
 from edgecompress.core import catalog
 from edgecompress.core.errors import DiskFull, InputError, StageFailed, Unreachable
 from edgecompress.device.emulation import build, cpus, emulator
+from edgecompress.device.emulation.emulator import PYTHON
+from edgecompress.engines.executorch.runtimes import executorch
 from edgecompress.plugins.transports import qemu, valgrind
 from edgecompress.testing import conformance
 
@@ -123,6 +125,23 @@ def test_a_core_that_there_is_not_is_the_users_error() -> None:
         qemu.connect({"options": {"cpu": "cortex-a75"}})
 
 
+@pytest.mark.qemu
+def test_executorch_without_torch_says_why_it_refuses_a_file(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    model = executorch.empty(tmp_path / "model")
+    file = model.file(".pte")
+    file.write_bytes(file.read_bytes()[:-8])
+    code = (
+        f"import sys; sys.path.append({str(ROOT)!r})\nfrom pathlib import Path\n"
+        "from edgecompress.core.model import Artifact\n"
+        "from edgecompress.engines.executorch.runtimes import executorch\n"
+        f"executorch.open(Artifact.read(Path({str(model.path)!r})), 1)"
+    )
+    shell, log = qemu.connect(device("qemu-cortex-a76")), tmp_path / "log"
+    assert shell.run([PYTHON, "-P", "-c", code], 60, log) == 1
+    assert "StageFailed: runtime executorch: model.pte: ExecuTorch's error Invalid" in log.read_text()
+
+
 # --------------------------------------------------------------------------- building it
 
 
@@ -147,7 +166,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def taking(name: str) -> Any:
         return lambda *given: taken.append(name)
 
-    for name in ("_lists", "_unpack", "_userland", "_wheels", "_plugin", "_cpus", "_first_run"):
+    for name in ("_lists", "_unpack", "_userland", "_wheels", "_native", "_plugin", "_cpus", "_first_run"):
         monkeypatch.setattr(build, name, taking(name))
     monkeypatch.setattr(build, "_versions", lambda state: {"qemu": "0", **build.WHEELS})
     return taken
@@ -157,10 +176,10 @@ def test_it_is_built_beside_and_then_put_in_place(empty: Path, steps: list[str])
     said: list[str] = []
     assert qemu.unavailable(A53) == "not built: run `edgecompress device build qemu-arm64`"
     assert build.build(said.append) == empty
-    assert qemu.unavailable(A53) == "" and len(steps) == len(said) == 7
+    assert qemu.unavailable(A53) == "" and len(steps) == len(said) == 8
     assert [p.name for p in empty.parent.iterdir() if "machine" in p.name and p != empty] == [".machine.lock"]
     build.build(said.append)
-    assert len(steps) == 7, "what is built is not built again"
+    assert len(steps) == 8, "what is built is not built again"
 
 
 def test_an_interrupted_build_goes_on_where_it_was(
@@ -176,7 +195,7 @@ def test_an_interrupted_build_goes_on_where_it_was(
     assert not empty.exists()
     del steps[:]
     build.build(lambda step: None)
-    assert steps == ["_wheels", "_plugin", "_cpus", "_first_run"]
+    assert steps == ["_wheels", "_native", "_plugin", "_cpus", "_first_run"]
 
 
 def test_another_recipe_is_built_anew_and_replaces_the_old(
@@ -244,7 +263,9 @@ def test_the_wheels_are_the_versions_that_run_here() -> None:
 # --------------------------------------------------------------------------- end to end
 
 
-VARIANTS = ("int8", "onnx-int8", "fp32") if prove.WHOLE else ("int8", "fp32")  # test_ssh_emulated.py runs the other
+# test_ssh_emulated.py runs the other runtimes.
+OTHERS = ("onnx", "executorch") if prove.WHOLE else ()
+VARIANTS = ("int8", *(f"{name}-int8" for name in OTHERS), "fp32")
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +311,7 @@ def test_it_answers_there_as_here(shipped: Path) -> None:
     cards = [json.loads(card.read_text()) for card in shipped.glob("store/store/*/artifact/artifact.json")]
     every = [card["facts"] for card in cards if card["kind"] == "agreement"]
     agreements = [facts for facts in every if facts["environment"]["machine"] == "aarch64"]
-    assert {facts["environment"]["runtime"] for facts in agreements} == {"litert", *(["onnx"] if prove.WHOLE else [])}
+    assert {facts["environment"]["runtime"] for facts in agreements} == {"litert", *OTHERS}
     for facts in agreements:
         assert [output["moved"] <= 0.02 for output in facts["outputs"]] == [True]
 

@@ -256,14 +256,15 @@ class TransportPlugin(Plugin):
     local: bool = False
     """Its programs run here, need no network, and write to the folder of the stage alone."""
     carries: tuple[str, ...] | None = None
-    """The distributions that it has: it runs the runtimes whose OPENS_WITH are among them; None: those of the
-    device."""
+    """The distributions that it has: it runs the runtimes whose OPENS_WITH are among them, and of those without that
+    the ones whose name is; None: those of the device."""
     lacking: Callable[[], str] | None = None
     """What this machine lacks to reach any device, or ""."""
 
     def runs(self, runtime: RuntimePlugin) -> bool:
-        """Whether it has what a runtime opens its artifacts with, as far as that is known beforehand."""
-        return self.carries is None or (runtime.opens_with is not None and {*runtime.opens_with} <= {*self.carries})
+        """Whether it has what a runtime opens its artifacts with, as far as that is known beforehand; see `carries`."""
+        needed = (runtime.name,) if runtime.opens_with is None else runtime.opens_with
+        return self.carries is None or {*needed} <= {*self.carries}
 
 
 @dataclass(frozen=True, kw_only=True)

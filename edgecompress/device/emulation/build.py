@@ -27,7 +27,7 @@ COMMAND = f"edgecompress device build {NAME}"
 MIRROR = "EDGECOMPRESS_DEBIAN_MIRROR"  # of the packages, where this machine's own sources name none
 OFFLINE = "EDGECOMPRESS_OFFLINE"  # set: nothing may be fetched
 MADE = "made.json"
-NEEDS_MIB = 700  # while it is made
+NEEDS_MIB = 1200  # while it is made
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 SUITE, RELEASE = "bookworm", "3.11"  # the last suite whose QEMU takes plugins and whose CPython all the wheels are for
 # QEMU and the libraries that it loads: all of them, so that nothing depends on what this machine has.
@@ -40,12 +40,28 @@ ARM_PACKAGES = (
     *("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libffi8", "libssl3", "libbz2-1.0", "liblzma5"),
     *("libuuid1", "libpython3.11-minimal", "libpython3.11-stdlib", "python3.11-minimal", "busybox-static"),
 )
+# A C++ compiler for arm64, and what it loads; it goes when the machine is made.
+CROSS_PACKAGES = (
+    *("g++-12-aarch64-linux-gnu", "gcc-12-aarch64-linux-gnu", "cpp-12-aarch64-linux-gnu", "binutils-aarch64-linux-gnu"),
+    *("binutils-common", "libbinutils", "libjansson4", "libisl23", "libmpc3", "libmpfr6", "libgmp10", "libzstd1"),
+)
+CROSS_LIBRARIES = (
+    *("libstdc++-12-dev-arm64-cross", "libgcc-12-dev-arm64-cross", "libc6-dev-arm64-cross"),
+    "linux-libc-dev-arm64-cross",
+)
 APPLETS = ("sh", "sleep")  # of busybox; the emulated Python is run without them
 # The versions of constraints.txt: what is run here and there is the same release.
-WHEELS = {"numpy": "2.3.5", "onnxruntime": "1.31.1", "ai-edge-litert": "2.3.0", "mnn": "3.6.1"}
+WHEELS = {"numpy": "2.3.5", "onnxruntime": "1.31.1", "ai-edge-litert": "2.3.0", "mnn": "3.6.1", "executorch": "1.5.1"}
 GLIBC = (17, 27, 28, 34, 35, 36)  # 2.x: pip takes the tag of a wheel literally
 UNNEEDED = ("usr/share/doc", "usr/share/man", "usr/share/lintian", "usr/share/locale", "usr/share/bash-completion")
-PLUGIN = Path(__file__).with_name("count.c")
+PLUGIN, RUNTIME = (Path(__file__).with_name(name) for name in ("count.c", "executorch.cpp"))
+# Of ExecuTorch's package: the folders of its headers, what they want defined, its libraries.
+INCLUDES = ("include", "include/executorch/runtime/core/portable_type/c10")
+DEFINES = ("C10_USING_CUSTOM_GENERATED_MACROS",)
+LINKS = (
+    *("executorch", "executorch_threadpool", "executorch_backend_xnnpack"),
+    *("executorch_kernels_optimized", "executorch_kernels_quantized"),
+)
 HEADER = "qemu-plugin.h"
 
 Say = Callable[[str], None]
@@ -63,7 +79,9 @@ def find() -> Emulator | None:
 def recipe() -> str:
     """A digest of all that decides what is made."""
     described = {name: cpus.files(cpu) for name, cpu in cpus.CPUS.items()}
-    parts = [SUITE, HOST_PACKAGES, ARM_PACKAGES, APPLETS, WHEELS, described, PLUGIN.read_text(encoding="utf-8")]
+    packages = [HOST_PACKAGES, ARM_PACKAGES, CROSS_PACKAGES, CROSS_LIBRARIES, APPLETS]
+    sources = [file.read_text(encoding="utf-8") for file in (PLUGIN, RUNTIME)]
+    parts = [SUITE, packages, WHEELS, described, sources]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -152,6 +170,7 @@ def _make(part: Path, say: Say) -> None:
         "host": ("QEMU", lambda out: _unpack(part / "apt", "amd64", HOST_PACKAGES, out)),
         "arm64": (f"CPython {RELEASE} for arm64", lambda out: _userland(part / "apt", out)),
         "site": (f"aarch64 wheels of {', '.join(WHEELS)}", _wheels),
+        "native": ("ExecuTorch's runtime for arm64", lambda out: _native(part / "apt", part / "site", out)),
         "plugin": ("the plugin that counts instructions", lambda out: _plugin(part / "apt", out)),
         "cpus": (f"descriptions of {', '.join(cpus.CPUS)}", _cpus),
     }
@@ -232,9 +251,10 @@ def _apt(state: Path, words: Sequence[str], cwd: Path | None = None) -> str:
 
 
 def _unpack(state: Path, architecture: str, packages: Sequence[str], out: Path) -> None:
-    debs = state / architecture
-    debs.mkdir(exist_ok=True)
-    _apt(state, ["download", *(f"{name}:{architecture}" for name in packages)], debs)
+    debs = state / "packages" / f"{out.name.lstrip('.')}-{architecture}"
+    debs.mkdir(parents=True, exist_ok=True)
+    of = "" if architecture == "all" else f":{architecture}"
+    _apt(state, ["download", *(f"{name}{of}" for name in packages)], debs)
     for deb in sorted(debs.glob("*.deb")):
         _run(["dpkg-deb", "-x", str(deb), str(out)], "run it again")
     for folder in UNNEEDED:
@@ -254,7 +274,7 @@ def _userland(state: Path, out: Path) -> None:
 
 def _packages(state: Path) -> list[str]:
     """What was unpacked: NAME_VERSION_ARCHITECTURE."""
-    return sorted(deb.stem.replace("%3a", ":") for deb in state.glob("a*64/*.deb"))
+    return sorted(deb.stem.replace("%3a", ":") for deb in state.glob("packages/*/*.deb"))
 
 
 def _versions(state: Path) -> dict[str, str]:
@@ -274,6 +294,25 @@ def _wheels(out: Path) -> None:
     quiet = ["-q", "--disable-pip-version-check", "--no-input"]
     words = child_process.python("pip", "install", *quiet, "--target", str(out), *how, *platforms, *pinned)
     _run(words, "check the network and pip's settings and run the command again, it resumes")
+
+
+def _native(state: Path, site: Path, out: Path) -> None:
+    """What stands in for ExecuTorch's Python binding, which needs torch: compiled against the wheel's own headers.
+
+    It is linked with the wheel's libraries alone, which bring C++'s.
+    """
+    cross, package = state / "cross", (site / "executorch").absolute()
+    _unpack(state, "amd64", CROSS_PACKAGES, cross)
+    _unpack(state, "all", CROSS_LIBRARIES, cross)
+    tools = f"{cross.absolute()}/usr/bin/aarch64-linux-gnu-"
+    compiler = [f"{tools}g++-12", f"-B{tools}", "-std=c++17", "-O2", "-fPIC", "-shared", "-nostdlib"]
+    defined = [f"-D{name}" for name in DEFINES]
+    included = [word for path in INCLUDES for word in ("-isystem", str(package / path))]
+    linked = [f"-L{package}/lib", "-Wl,--no-as-needed", *(f"-l{name}" for name in LINKS)]
+    found = f"-Wl,-rpath,$ORIGIN/../{site.name}/executorch/lib"  # at run time
+    words = [*compiler, "-mno-outline-atomics", *defined, *included, str(RUNTIME), *linked, found]
+    env = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": f"{cross.absolute()}/usr/lib/x86_64-linux-gnu"}
+    _run([*words, "-o", str(out / Emulator(out.parent, {}).executorch.name)], "run it again", env)
 
 
 def _plugin(state: Path, out: Path) -> None:
@@ -304,7 +343,8 @@ def _cpus(out: Path) -> None:
 
 def _first_run(emulator: Emulator) -> None:
     """Proves that it works, and leaves the compiled modules behind."""
-    code = "import ctypes, json, zipfile, onnxruntime, ai_edge_litert.interpreter, MNN"
+    modules = "ctypes, json, zipfile, onnxruntime, ai_edge_litert.interpreter, MNN"
+    code = f"import {modules}; ctypes.CDLL({str(emulator.executorch)!r})"
     counts = emulator.place / "counts"
     env = {**emulator.environment(counts), "PYTHONDONTWRITEBYTECODE": ""}
     _run(emulator.command("cortex-a76", [PYTHON, "-P", "-c", code]), f"remove {emulator.place} and run it again", env)

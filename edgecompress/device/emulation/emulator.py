@@ -14,6 +14,7 @@ from edgecompress.device.emulation import cpus
 NAME = "qemu-arm64"
 PLACE = "EDGECOMPRESS_EMULATED"  # where it is, instead of the user's cache folder
 COUNTS = "EDGECOMPRESS_COUNTS"  # tells the plugin, and the sensor, which file the snapshots are in
+EXECUTORCH = "EDGECOMPRESS_EXECUTORCH"  # tells the engine which file is ExecuTorch's runtime without torch
 PYTHON = "/usr/bin/python3"
 
 
@@ -34,6 +35,11 @@ class Emulator:
     def root(self, cpu: str) -> Path:
         """The userland that describes itself as having this core."""
         return self.place / "cpus" / cpu
+
+    @property
+    def executorch(self) -> Path:
+        """ExecuTorch's runtime as C functions."""
+        return self.place / "native/executorch.so"
 
     def command(self, cpu: str, argv: Sequence[str]) -> list[str]:
         """A program of the userland as one of this machine: it ends with its parent, and its addresses never vary."""
@@ -61,6 +67,7 @@ class Emulator:
             "PYTHONDONTWRITEBYTECODE": "1",
             **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
             COUNTS: str(counts),
+            EXECUTORCH: str(self.executorch),
         }
 
 

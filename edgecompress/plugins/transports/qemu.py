@@ -58,7 +58,7 @@ def _cpu(device: Mapping[str, Any]) -> str:
 
 
 def _built() -> Emulator:
-    print("edgecompress: building the emulated arm64 machine, once; it takes under a minute", file=sys.stderr)
+    print("edgecompress: building the emulated arm64 machine, once; it takes about a minute", file=sys.stderr)
     try:
         build.build(lambda step: None)
     except EdgeError as error:

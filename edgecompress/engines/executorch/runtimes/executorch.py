@@ -18,7 +18,7 @@ from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
-from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, pte, xnnpack
+from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, native, pte, xnnpack
 from edgecompress.formats import empty_model, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from edgecompress.core.operations import Kernels, Operation
-    from edgecompress.core.protocols import Arena, OperatorTime, OperatorTimes
+    from edgecompress.core.protocols import Arena, OperatorTime, OperatorTimes, Session
 
 REQUIRES = ("torch", "executorch>=1.5")
 IMPORTS = ("torch", "executorch.extension.pybindings._C", "executorch.kernels.quantized")  # what `open` needs
@@ -197,8 +197,10 @@ def empty(folder: Path) -> Artifact:
     return empty_model.written(folder, FORMAT, {FILE: zlib.decompress(base64.b64decode(EMPTY))})
 
 
-def open(artifact: Artifact, threads: int, profile: bool = False) -> ExecutorchSession:
+def open(artifact: Artifact, threads: int, profile: bool = False) -> Session:
     """A session on `threads` threads of the CPU. Raises StageFailed where this machine cannot run the program."""
+    if library := native.library():
+        return native.NativeSession(library, artifact, threads)
     return ExecutorchSession(artifact, threads, profile)
 
 
