@@ -148,7 +148,7 @@ def test_a_net_that_nothing_compresses_goes_straight_to_the_runtime():
     ("runtime", "precision", "device", "why"),
     [
         ("null", "fp32", "host", "no path from program to null"),
-        ("executorch", "int8", "qemu-cortex-a76", "does not support runtime executorch"),
+        ("openvino", "int8", "qemu-cortex-a76", "does not support runtime openvino"),
         ("ethos_u", "int8", "host", "stands in for runtime ethos_u here"),
     ],
 )
