@@ -36,7 +36,7 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_the_nearest_nets_make_the_interval_and_the_likest_counts_most():
-    records = [record(f"n{n}", n, {"onnx int8": {"latency": 1.0 + n}}) for n in range(7)]
+    records = [record(f"n{n}", n / 2, {"onnx int8": {"latency": 1.0 + n}}) for n in range(7)]
     told = expected("onnx int8", {**CONV, **OTHERS}, records, "latency", "")
     assert list(told.records) == ["n0", "n1", "n2", "n3", "n4"]
     assert told.gain and (told.gain.low, told.gain.high) == (1.0, 5.0)
@@ -59,6 +59,11 @@ def test_a_record_of_the_same_net_stands_alone():
     ]
     told = expected("onnx int8", {**CONV, **OTHERS}, records, "latency", "ab")
     assert (told.gain, dict(told.records)) == (expected_gains.Interval(2.0, 2.0, 2.0), {"itself": "itself.json"})
+
+
+def test_a_net_that_is_like_none_of_the_records_is_told_nothing():
+    far = [record("huge", expected_gains.FAR + 0.1, {"onnx int4": {"latency": 6.5}})]
+    assert expected("onnx int4", {**CONV, **OTHERS}, far, "latency", "") == expected_gains.Expected()
 
 
 def test_what_nobody_recorded_is_not_known():

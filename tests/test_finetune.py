@@ -276,6 +276,19 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Case:
     return zoo_case(tmp_path_factory.mktemp("sparse"), "residual_cnn", edits=ZEROS)
 
 
+def test_the_optimizer_is_the_one_that_is_usual_for_the_net() -> None:
+    from torch import nn
+
+    words = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
+    pictures = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    nets = {"adamw": [words, nn.GRU(4, 4), nn.TransformerEncoderLayer(4, 1)], "sgd": [pictures]}
+    request = Request({"training": Artifact(Path(), "samples", facts={})}, Path(), finetune.Options())
+    for wanted, each in nets.items():
+        assert {setup.settled(request, net).options.optimizer for net in each} == {wanted}
+    chosen = dataclasses.replace(request, options=finetune.Options(optimizer="sgd"))
+    assert setup.settled(chosen, words).options.optimizer == "sgd"
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_what_is_zero_stays_zero(sparse: Case, optimizer: str) -> None:
     before, after = weights(sparse.model), weights(sparse.train(optimizer=optimizer, lr=0.05))

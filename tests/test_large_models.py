@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,9 @@ import edgecompress
 from edgecompress.cli.progress import Phase
 from edgecompress.commands import deploy
 from edgecompress.core.errors import InputError
+from edgecompress.core.model import Outcome, Stage
 from edgecompress.pipeline import job, plan
+from edgecompress.pipeline.runner import Event
 
 GIB = 1 << 30
 
@@ -30,6 +33,17 @@ def test_memory_and_disk_of_a_large_model_are_told(large: Path) -> None:
     wanted = job.job(str(large), "x86", data="random", metric="none", only=["fp32", "int8"])
     head = Phase(wanted, plan.deploy(wanted)).head()
     assert head.endswith("up to 9.00 GiB of memory and 12.0 GiB of disk")
+
+
+def test_only_variants_are_counted_as_built_or_lost(large: Path) -> None:
+    wanted = job.job(str(large), "x86", data="random", metric="none", only=["fp32", "int8"])
+    steps = plan.deploy(wanted)
+    phase = Phase(wanted, steps)
+    for step in steps.stages:
+        assert isinstance(step, Stage)
+        ended = Outcome(step.name, "failed", reason="as told")
+        phase.take(Event("ended", dataclasses.replace(step, variants=(*step.variants, "level")), outcome=ended))
+    assert phase.says() == "building    2 of 2 variants, 2 lost"
 
 
 def test_a_disk_without_room_for_it_is_told_before_anything_runs(

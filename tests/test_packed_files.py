@@ -140,6 +140,12 @@ def test_the_commands_write_a_file_and_give_it_back(
     assert main.main(["unpack", str(file), "--out", str(back)]) == 2
     assert f"{file}: is no packed file" in capsys.readouterr().err
     assert main.main(["unpack", str(file)]) == 2
+    capsys.readouterr()
+    assert main.main(["pack", str(file), "--out", str(file)]) == 2
+    assert f"{file}: is the file itself" in capsys.readouterr().err
+    assert main.main(["pack", str(packed)]) == 2
+    assert f"{packed}: is packed already" in capsys.readouterr().err
+    assert file.stat().st_size == 8996
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import nulls
 import pytest
 
+from edgecompress.commands import report_request
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import ConfigError, InputError, MissingDependency, NoPath, NotFound
 from edgecompress.core.model import Goal, Stage, seconds
@@ -195,6 +196,8 @@ def test_a_variant_that_the_source_does_not_reach_is_left_out_with_its_reason(tm
     assert made.race.left_out["openvino-fp32"].startswith("no path from tflite to openvino")
     row = dict(made.race.step({}).table)["openvino-fp32"]
     assert row["verdict"] == "unreached" and row["reason"] == made.race.left_out["openvino-fp32"]
+    asked = job(str(tmp_path / "net.tflite"), "x86", data=str(tmp_path))
+    assert "ai-edge-litert" in report_request._versions(asked), "what was not reached is in no report's way"
     with pytest.raises(NoPath, match=r"x86\.toml: variant executorch-fp32: no path from tflite to pte"):
         plan.deploy(job(str(tmp_path / "net.tflite"), "x86", data=str(tmp_path), only=["executorch-fp32"]))
 

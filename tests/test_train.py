@@ -38,6 +38,11 @@ def refused(model: str, data: str | None = None) -> str:
     return str(caught.value)
 
 
+def test_no_time_to_train_is_told_before_anything_runs() -> None:
+    with pytest.raises(InputError, match="--train: minutes is -1; give how long to train, above 0"):
+        edgecompress.train("edgecompress.demo.net:build", data="edgecompress.demo.net:data", minutes=-1)
+
+
 def test_what_cannot_be_trained_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "net.tflite").write_bytes(b"TFL3")
     file = str(tmp_path / "net.tflite")

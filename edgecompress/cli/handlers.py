@@ -187,7 +187,8 @@ def search(args: argparse.Namespace) -> int:
 
 def _one_target(args: argparse.Namespace) -> None:
     if "," in args.target:
-        raise InputError(f"--target {args.target}: {args.words[0]} takes one target; run it once for each")
+        who = "--train" if args.words[0] == "deploy" else args.words[0]
+        raise InputError(f"--target {args.target}: {who} takes one target; run it once for each")
 
 
 def guard(args: argparse.Namespace) -> int:

@@ -158,6 +158,7 @@ class Phase:
 
     def __init__(self, job: Job, steps: Plan) -> None:
         self.job, self.steps, self.target = job, steps, job.target.name
+        self.names = {candidate.name for candidate in steps.candidates}
         self.verdicts = {candidate.verdict for candidate in steps.candidates}
         self.built: set[str] = set()
         self.lost: set[str] = set()
@@ -186,8 +187,9 @@ class Phase:
             self.left, self.rounds = event.stage.variants, int(event.stage.name.removeprefix(ROUND))
         if outcome := event.outcome:
             self.stored &= outcome.why_run == "hit"
-            self.lost |= set(event.stage.variants) if outcome.status != "ok" and name == "building" else set()
-            self.built |= set(event.stage.variants) if event.stage.name in self.verdicts else set()
+            touched = self.names & set(event.stage.variants)
+            self.lost |= touched if outcome.status != "ok" and name == "building" else set()
+            self.built |= touched if event.stage.name in self.verdicts else set()
         return told
 
     def over(self) -> str:

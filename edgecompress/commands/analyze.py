@@ -26,6 +26,7 @@ STORED = "stages.weight_storage:run"
 LEVELS: Mapping[str, tuple[float, ...]] = {"ratio": (0.25, 0.5, 0.75), "bits": (8, 4, 3, 2)}
 BITS = range(2, 17)
 HERE = ("seed", "batch", "threads")
+LONG = 40  # letters of a name in a table
 
 
 @dataclass(frozen=True)
@@ -227,4 +228,13 @@ def text(analysis: Analysis, brief: bool = False) -> str:
 
 
 def _table(table: Any) -> str:
-    return "\n".join([table.title, *(f"  {line}" for line in aligned([table.head, *table.rows]))])
+    rows = [(_short(name), *rest) for name, *rest in table.rows]
+    return "\n".join([table.title, *(f"  {line}" for line in aligned([table.head, *rows]))])
+
+
+def _short(name: str) -> str:
+    """A long name of the converter from torch, "pkg.Net/torch.nn.modules.conv.Conv2d_stem;…;1", as "stem"; its end."""
+    first = name.partition(";")[0]
+    modules = (part.rpartition(".")[2].partition("_")[2] for part in first.split("/") if "." in part)
+    found = name if len(name) <= LONG else ".".join(filter(None, modules)) or first
+    return found if len(found) <= LONG else f"…{found[1 - LONG :]}"

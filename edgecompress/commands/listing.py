@@ -13,7 +13,7 @@ from typing import Any
 
 from edgecompress.commands import doctor
 from edgecompress.core import catalog, environments, registry
-from edgecompress.core.errors import EdgeError
+from edgecompress.core.errors import EdgeError, NotFound
 from edgecompress.core.plain_text import HIDDEN, Row, cell, columns, fitted
 from edgecompress.core.plugins import Plugin, described
 from edgecompress.core.settings import Device
@@ -44,6 +44,9 @@ def one(kind: str, name: str) -> Row:
         path = catalog.path_of(kind, name)
         row = _device(name) if kind == "devices" else _file(kind, name)
         return {**row, "text": path.read_text(encoding="utf-8")}
+    provide = [each.name for each in registry.techniques() if name in (each.provides, *each.synonyms)]
+    if kind == "techniques" and provide and name not in registry.names(kind):
+        raise NotFound(f"'{name}' is what {', '.join(provide)} provide, each for its engine; give one of them")
     module = registry.load(kind, name)
     return {**_plugin(kind, name, module), "options": options(module), "text": (module.__doc__ or "").strip()}
 

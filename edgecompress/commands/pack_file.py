@@ -30,8 +30,10 @@ def pack(path: Name, out: Name | None = None) -> PackedFile:
     """Packs a model's file, or the one that a deploy shipped, to `out` (in the current folder). Raises EdgeError."""
     file = _only_file(Path(path)) if Path(path).is_dir() else Path(path)
     place = Path(out or file.name + packed_file.SUFFIX)
-    output_place.check_file(place, "--out")
+    _check_place(place, file)
     data = _read(file)
+    if data.startswith(packed_file.MAGIC):
+        raise InputError(f"{file}: is packed already; give a model's file")
     packed = packed_file.pack(data, _tensors(file))
     return _written(place, packed, PackedFile(place, len(data), len(packed)))
 
@@ -43,13 +45,19 @@ def unpack(path: Name, out: Name | None = None) -> PackedFile:
     if out is None and file.suffix != packed_file.SUFFIX:
         raise InputError(f"{file}: has no name that ends in {packed_file.SUFFIX}; give the file to write with --out")
     place = Path(out or file.stem)
-    output_place.check_file(place, "--out")
+    _check_place(place, file)
     packed = _read(file)
     try:
         data = packed_file.unpack(packed)
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     return _written(place, data, PackedFile(place, len(data), len(packed)))
+
+
+def _check_place(place: Path, file: Path) -> None:
+    output_place.check_file(place, "--out")
+    if place.resolve() == file.resolve():
+        raise InputError(f"{file}: is the file itself; give another --out")
 
 
 def _only_file(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from edgecompress.core.errors import CheckFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcome, Stage
 from edgecompress.core.version import __version__
-from edgecompress.pipeline import conversion
+from edgecompress.pipeline import conversion, plan
 from edgecompress.pipeline.candidate_variant import without_log
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.runner import PlanRun
@@ -131,8 +131,11 @@ def _line(outcome: Outcome) -> StageRow:
 
 
 def _versions(job: Job) -> dict[str, str]:
-    modules = conversion.plugins(job.target.value)
-    return {"edgecompress": __version__, **{k: v for m in modules for k, v in environments.versions(m).items()}}
+    calls, _ = plan.reached(job)
+    made = (v for v in job.target.value.variant if v.name in calls)
+    modules = {id(m): m for v in made for m in conversion.modules(job.target.value, v, calls[v.name]).values()}
+    versions = {name: version for m in modules.values() for name, version in environments.versions(m).items()}
+    return {"edgecompress": __version__, **versions}
 
 
 def _external_rows(walk: PlanRun, race: Race | Count, choice: Choice, out: Path) -> list[dict[str, Json]]:

@@ -43,6 +43,7 @@ class Trained:
     """A net that was narrowed and trained, as a variant has it, and what it changes on the split that chooses."""
 
     compress: tuple[Table, ...]
+    level: int = 0  # how often it was narrowed
     change: str = ""
     excess: float = 0.0  # beyond the limits, at most 0 inside
     reason: str = ""  # why it broke
@@ -89,14 +90,19 @@ def run(job: Job, steps: Plan, options: Options, minutes: float, told: Told = la
     Raises InputError for a source that cannot be trained.
     """
     _check(job)
+    if not minutes > 0:
+        raise InputError(f"--train: minutes is {minutes:g}; give how long to train, above 0")
     first = deploy.run(job, steps, options)
     if first.exit_code or first.out is None:
         return first
     name = first.read_report()["choice"]["variant"]
     base = next(v for v in job.target.value.variant if v.name == name)
-    best = _Climb(job, job_run.begin(job, options, f"{job.source.given}>{job.target.path}"), base, minutes, told).best()
+    told(f"training for {_span(minutes)} in all, {_span(minutes / PARTS)} at a time; making each net comes on top")
+    climb = _Climb(job, job_run.begin(job, options, f"{job.source.given}>{job.target.path}"), base, minutes, told)
+    best = climb.best()
     if best is None:
-        told(f"nothing that was trained keeps the limits: {name} stays")
+        trained = f"{_span(minutes)} of training brought nothing inside the limits"
+        told(f"{trained if climb.tried else 'nothing was trained'}: {name} stays")
         return first
     made = dataclasses.replace(base, name=NAME.format(name), compress=(*best.compress, *base.compress), reference=False)
     again = _beside(job, made)
@@ -144,10 +150,12 @@ class _Climb:
             begun = begun or self._narrowed(best.compress if best else ())
             if not begun:
                 break  # nothing more can be removed
-            level = self._try((*begun, self._training(TRAINS)))
+            level = self._try((*begun, self._training(TRAINS)), self.levels)
             best, begun = (level, ()) if level.inside else (best, level.compress)
-        rounded = self._try((*best.compress, self._training(ROUNDS))) if best and self._is_rounded() else None
-        return rounded if best and rounded and rounded.inside and rounded.excess <= best.excess else best
+        if best is None or not self._is_rounded():
+            return best
+        rounded = self._try((*best.compress, self._training(ROUNDS)), best.level)
+        return rounded if rounded.inside and rounded.excess <= best.excess else best
 
     def _narrowed(self, before: tuple[Table, ...]) -> tuple[Table, ...]:
         """The steps so far and one that narrows, to the widths that are found; none where nothing can go."""
@@ -187,7 +195,7 @@ class _Climb:
         self.walk.stages([dataclasses.replace(step, variants=(LEVEL,)) for step in new])
         return self.walk.outcomes
 
-    def _try(self, compress: tuple[Table, ...]) -> Trained:
+    def _try(self, compress: tuple[Table, ...], number: int) -> Trained:
         """Trains, quantizes and judges a net that was narrowed."""
         self.tried += 1
         variant = self._variant(f"try-{self.tried}", compress)
@@ -195,8 +203,9 @@ class _Climb:
         end, _ = variant_stages.add(self.job, variant, self._calls(variant), steps)
         verdict = accuracy_guard.on_select(verification.verify(self.job, f"{variant.name}/select", runtime, end))
         outcomes = self._done([*steps.values(), verdict])
-        level = self._judged(variant, compress, outcomes[verdict.name], outcomes["data"])
-        self.told(f"level {self.levels}: {', '.join(_words(level))}")
+        made = self._judged(variant, compress, outcomes[verdict.name], outcomes["data"])
+        level = dataclasses.replace(made, level=number)
+        self.told(f"level {number}: {', '.join(_words(level))}")
         return level
 
     def _judged(self, variant: Variant, compress: tuple[Table, ...], verdict: Outcome, data: Outcome) -> Trained:
@@ -204,7 +213,7 @@ class _Climb:
             return Trained(compress, reason=verdict.reason)
         limits, items = verification.limits(self.job, variant), int(data.facts["splits"]["test"])
         excess = Budget(limits, items, self.job.target.value.guard.sure).excess(verdict.facts)
-        return Trained(compress, change(verdict.facts), excess)
+        return Trained(compress, change=change(verdict.facts), excess=excess)
 
 
 def _words(level: Trained) -> Iterator[str]:
@@ -214,6 +223,11 @@ def _words(level: Trained) -> Iterator[str]:
     uses = [str(table["use"]) for table in level.compress]
     yield f"{'rounding trained' if uses[-1] == ROUNDS else 'trained'}, {level.change} on select"
     yield "inside the limits" if level.inside else "not inside the limits yet"
+
+
+def _span(minutes: float) -> str:
+    """`30 min`, `24 s`."""
+    return f"{minutes:.3g} min" if minutes >= 1 else f"{60 * minutes:.3g} s"
 
 
 def minutes_of(text: str) -> float:

@@ -143,7 +143,8 @@ def unpack(packed: bytes) -> bytes:
             piece, at = decoded(packed, at, whole - len(data))
             data += piece
     except (ValueError, IndexError, struct.error, zlib.error) as error:
-        raise InputError(f"is damaged at byte {at:,} of {len(packed):,}: {error}; pack the file again") from error
+        why = "too few bytes for a segment" if isinstance(error, struct.error) else error
+        raise InputError(f"is damaged at byte {at:,} of {len(packed):,}: {why}; pack the file again") from error
     if len(data) != whole or hashlib.sha256(data).digest() != digest:
         raise InputError("is damaged: its bytes are not those that were packed (sha256 differs); pack the file again")
     return bytes(data)

@@ -22,7 +22,7 @@ from edgecompress.reporting.formatting import known, plain, significant
 from edgecompress.reporting.model import Bottleneck, Report, Variant
 from edgecompress.reporting.tables import TextTable
 
-NO_ROOFS = "the profiler roofline did not run"
+NO_ROOFS = "the profiler roofline did not run (--profile standard runs it)"
 # Types of operators, as runtimes call them: those that compute nothing, and those that others fuse into a product
 OPERATORS = {
     "conversions": re.compile(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PRIOR = Path(__file__).with_suffix(".json")  # made by benchmarks/advise.py
 NEIGHBOURS = 5  # recorded nets that an interval covers
+FAR = 3.0  # decades: a net that is less like ours tells nothing of it
 MOSTLY = 0.5  # of the records: a variant that kept its limits more rarely comes after the others
 KINDS = ("convolutions", "matrix products", "recurrent layers")
 RECURRENT = ("lstm", "gru", "rnn")
@@ -141,9 +142,10 @@ def of_platform(records: Sequence[Record], platforms: Sequence[str]) -> list[Rec
 
 
 def expected(name: str, ours: Features, records: Sequence[Record], objective: str, sha256: str) -> Expected:
-    """What the nearest records that tell of a variant say; where one is of the same net (`sha256`), that alone."""
+    """What the nearest records that tell of a variant say, none of them FAR; of the same net (`sha256`), that alone."""
     told = [r for r in records if name in r.gains]
-    near = sorted(told, key=lambda r: distance(ours, r.features))[:NEIGHBOURS]
+    near = sorted((r for r in told if distance(ours, r.features) <= FAR), key=lambda r: distance(ours, r.features))
+    near = near[:NEIGHBOURS]
     if same := [r for r in told if sha256 and r.sha256 == sha256]:
         near, ours = same[:1], same[0].features  # the newest
     weights = [math.exp(-distance(ours, r.features)) for r in near]

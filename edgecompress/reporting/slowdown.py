@@ -62,7 +62,7 @@ def _left(variant: Variant, table: Operators, times: Sequence[Operator]) -> Iter
     count = f"{len(names)} of {len(table.ops)}" if len(table.ops) >= len(names) else f"{len(names)}"
     total = sum(op.ms for op in times)
     share = sum(op.ms for op in times if op.name in names) / total if total else 0.0
-    details = f", {_percent(share)} of its time" if share else f" ({', '.join(names[:3])})"
+    details = f", {_percent(share)} of its time" if share else f" ({', '.join(names[:3])}{', …' if names[3:] else ''})"
     yield f"{count} operators left the accelerator{details}"
 
 

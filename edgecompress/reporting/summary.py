@@ -97,6 +97,11 @@ def _warnings(report: Report) -> Iterator[str]:
     if why := report.choice.unmeasured:
         ranks = "estimated cycles do" if ranked_by(report) == CYCLES else "their order does"
         yield f"Not measured on the target: {why}. Measurements of other machines do not rank the variants: {ranks}."
+        if _is_half(report):
+            yield (
+                f"{report.subject} computes in half precision where the target's CPU has the instructions; here it "
+                "computed in fp32, so what that costs in accuracy is not known: verify it on the device (--device)."
+            )
     if why := report.not_measured:
         yield f"Energy had to be measured: {why}."
     yield from instructions.apart(report)
@@ -104,6 +109,12 @@ def _warnings(report: Report) -> Iterator[str]:
     yield from compression_gains.warnings(report)
     for variant in report.variants:
         yield from _warnings_of(variant, report.subject, data.get(WARNINGS, ()))
+
+
+def _is_half(report: Report) -> bool:
+    """Whether the subject was asked to compute in half precision (`computes` of a step)."""
+    steps = [s for v in report.target.get("variant", ()) if v["name"] == report.subject for s in v["compress"]]
+    return any(step.get("computes") == "fp16" for step in steps)
 
 
 def _warnings_of(variant: Variant, subject: str, doubts: Sequence[str]) -> Iterator[str]:

@@ -37,7 +37,8 @@ class Options(TrainingOptions):
     epochs: int = 20
     minutes: float | None = None  # instead of epochs: as many as fit, by the time of the first steps; kept on resume
     batch_size: int = 128
-    optimizer: Literal["sgd", "adamw"] = "sgd"  # SGD with Nesterov's momentum of 0.9
+    # sgd: with Nesterov's momentum of 0.9; None: adamw for recurrent layers, embeddings and layer norms, sgd for others
+    optimizer: Literal["sgd", "adamw"] | None = None
     lr: float | None = None  # the highest of the schedule; None: 0.05 for sgd, 0.001 for adamw
     weight_decay: float = 1e-4
     schedule: Kind = "cosine"  # after a short warm-up; step: a tenth from each milestone on; constant
@@ -76,9 +77,9 @@ def apply(request: Request) -> Artifact:
     "amp", "distill": the weight used, "metric": what "select" counts, "log"}. Raises InputError for data that cannot
     train, StageFailed where the loss diverges.
     """
-    request = setup.settled(request)
-    device = setup.best_device()
     net = torch_module.rebuild(request.model)
+    request = setup.settled(request, net)
+    device = setup.best_device()
     training = setup.training(request, device, Training)
     kept = torch_edits.zeros(torch_module.edits(request.model))
     net = setup.placed(net, device, request.model)

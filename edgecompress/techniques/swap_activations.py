@@ -56,7 +56,10 @@ def apply(request: Request) -> Artifact:
         if named and leaf and old != new and not any(fnmatchcase(name, pattern) for pattern in options.skip):
             swapped.setdefault(f"{old} as {new}", []).append(name)
     if not swapped:
-        why = f"the net has no module of a class {' or '.join(options.of)}; functions that it calls cannot be swapped"
+        why = (
+            f"the net has no module of a class {' or '.join(options.of)}: functions that it calls, and files, cannot "
+            "be changed so; give a torch factory whose net has modules for them"
+        )
         return torch_module.save(net, request, [], {"lost": why})
     edits: list[torch_edits.Edit] = [
         {"edit": "replace", "module": name, "by": [[new, {}]]} for names in swapped.values() for name in names

@@ -50,7 +50,7 @@ TRAIN = argument(
     "--train",
     default="",
     metavar="TIME",
-    help="then narrow what shipped and train it for so long (30m, 2h): the better ships",
+    help="then narrow what shipped and train it for so long (30m, 2h, 90s; a bare number: minutes): the better ships",
 )
 SEARCHED = (
     argument("--minutes", type=float, metavar="N", help="then the trial that runs is stopped (default: 15)"),

@@ -25,8 +25,8 @@ class TrainingOptions(Protocol):
     @property
     def batch_size(self) -> int: ...
     @property
-    def optimizer(self) -> Literal["sgd", "adamw"]:
-        """Unless there is a choice, SGD."""
+    def optimizer(self) -> Literal["sgd", "adamw"] | None:
+        """Unless there is a choice, SGD; None: by the net, see `setup.settled`."""
         return "sgd"
 
     @property
@@ -69,7 +69,7 @@ class TrainingOptions(Protocol):
     @property
     def rate(self) -> float:
         """The highest learning rate."""
-        return self.RATES[self.optimizer] if self.lr is None else self.lr
+        return self.RATES[self.optimizer or "sgd"] if self.lr is None else self.lr
 
     @property
     def whole_epochs(self) -> int:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
@@ -58,11 +58,22 @@ def check(options: TrainingOptions) -> None:
         raise ValueError("milestones must increase, each between 0 and 1")
 
 
-def settled(request: Request) -> Request:
-    """With the source's own augmentation where the options name none."""
-    augment = tuple(request.inputs["training"].facts.get(AUGMENT, ()))
+def settled(request: Request, net: torch.nn.Module | None = None) -> Request:
+    """With the source's own augmentation, and the optimizer that is usual for `net`, where the options name none."""
     options = request.options
-    return request if options.augment is not None else replace(request, options=replace(options, augment=augment))
+    if options.augment is None:
+        options = replace(options, augment=tuple(request.inputs["training"].facts.get(AUGMENT, ())))
+    if net is not None and options.optimizer is None:
+        options = replace(options, optimizer=_usual(net))
+    return replace(request, options=options)
+
+
+def _usual(net: torch.nn.Module) -> Literal["sgd", "adamw"]:
+    """AdamW where rates differ much between layers: recurrent ones, embeddings, layer norms."""
+    from torch import nn
+
+    kinds = (nn.RNNBase, nn.Embedding, nn.LayerNorm, nn.MultiheadAttention)
+    return "adamw" if any(isinstance(module, kinds) for module in net.modules()) else "sgd"
 
 
 def facts(training: Training) -> TrainingFacts:
