@@ -29,7 +29,7 @@ from edgecompress.pipeline.variant_stages import Steps
 
 PARTS = 5  # of the minutes: four train nets that were narrowed, the last one trains the best to be rounded
 STEP = 0.8  # of the latency, or of the MACs where nothing is measured, that a level may keep of the one before
-NARROWS, TRAINS, ROUNDS = "prune_channels", "finetune", "qat"  # the techniques
+NARROWS, FACTORS, TRAINS, ROUNDS = "prune_channels", "low_rank", "finetune", "qat"  # the techniques
 ALIGN = 8  # channels that go at once where no device is at hand to measure
 LEVEL = "level"  # whom stages belong to in what is told of them
 NAME = "pruned-{}"  # what the variant is called that is made of another
@@ -84,7 +84,8 @@ def run(job: Job, steps: Plan, options: Options, minutes: float, told: Told = la
 
     A level narrows the best net so far by a fifth of its measured latency (of its MACs where no device is at hand),
     then trains it, the source its teacher. While it is inside the limits on the split "select" the next level follows;
-    one that is not is trained further. The best ends with training of its rounding, where it is static int8. `told`
+    one that is not is trained further; where already the first one is not, layers become ones of low rank instead,
+    of the source, level after level. The best ends with training of its rounding, where it is static int8. `told`
     hears of each in words. What is done is in the store: the same command goes on after an end by whatever.
 
     Raises InputError for a source that cannot be trained.
@@ -138,6 +139,8 @@ class _Climb:
     base: Variant
     minutes: float
     told: Told
+    narrows: str = NARROWS
+    factored: bool = False
     levels: int = 0
     tried: int = 0
 
@@ -151,18 +154,38 @@ class _Climb:
             if not begun:
                 break  # nothing more can be removed
             level = self._try((*begun, self._training(TRAINS)), self.levels)
-            best, begun = (level, ()) if level.inside else (best, level.compress)
+            if level.inside:
+                best, begun = level, ()
+            else:
+                begun = (() if best else self._of_low_rank()) or level.compress
         if best is None or not self._is_rounded():
             return best
         rounded = self._try((*best.compress, self._training(ROUNDS)), best.level)
         return rounded if rounded.inside and rounded.excess <= best.excess else best
 
+    def _of_low_rank(self) -> tuple[Table, ...]:
+        """The first level by FACTORS, once, where a device measures it; else none."""
+        if self.factored or self.job.unmeasured or environments.missing(registry.technique(FACTORS).module):
+            return ()
+        self.factored, self.narrows, self.levels = True, FACTORS, 0
+        self.told("level 1: layers of low rank instead")
+        if not (made := self._narrowed(())):
+            self.narrows, self.levels = NARROWS, 1
+        return made
+
     def _narrowed(self, before: tuple[Table, ...]) -> tuple[Table, ...]:
-        """The steps so far and one that narrows, to the widths that are found; none where nothing can go."""
+        """The steps so far and one that narrows, to the widths that are found; none where nothing can go.
+
+        FACTORS begins with the source each time: layers of low rank are not factorized again.
+        """
         self.levels += 1
-        counted = {"macs": round(STEP**self.levels, 4), "align": ALIGN}
-        strength = counted if self.job.unmeasured else {"latency_ratio": STEP}
-        variant = self._variant(f"level-{self.levels}", (*before, {"use": NARROWS, **strength}))
+        left = round(STEP**self.levels, 4)
+        if self.narrows == FACTORS:
+            before, strength = (), {"latency_ratio": left}
+        else:
+            strength = {"macs": left, "align": ALIGN} if self.job.unmeasured else {"latency_ratio": STEP}
+        name = f"{self.narrows}-{self.levels}"
+        variant = self._variant(name, (*before, {"use": self.narrows, **strength}))
         steps: Steps = {}
         _, made = variant_stages.add(self.job, variant, self._calls(variant), steps)
         last = made[len(before)]
@@ -170,8 +193,8 @@ class _Climb:
         if outcome.artifact is None:
             self.told(f"level {self.levels}: {outcome.reason}")
             return ()
-        pinned = registry.technique(NARROWS).pinned
-        return (*before, {"use": NARROWS, **(pinned({}, outcome.facts) if pinned else strength)})
+        pinned = registry.technique(self.narrows).pinned
+        return (*before, {"use": self.narrows, **(pinned({}, outcome.facts) if pinned else strength)})
 
     def _training(self, technique: str) -> Table:
         return {"use": technique, "minutes": round(self.minutes / PARTS, 4)}
