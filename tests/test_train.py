@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import edgecompress
 from edgecompress.commands import train
 from edgecompress.core.errors import InputError
+from edgecompress.core.settings import Variant
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
 from edgecompress.reporting import training as told
@@ -82,6 +84,49 @@ def test_nothing_is_offered_where_nothing_can_be_trained(command: str, changes: 
     assert reported(command, **changes) == []
 
 
+def climbed(monkeypatch: pytest.MonkeyPatch, inside: dict[str, bool], reached: bool = True) -> tuple[list[str], Any]:
+    """The nets that are trained, and the best, where those of a technique and a level are `inside` the limits."""
+    seen: list[str] = []
+
+    def narrowed(self: Any, before: Any) -> Any:
+        self.levels += 1
+        factored = self.narrows == train.FACTORS
+        return (*([] if factored else before), {"use": self.narrows}) if reached or not factored else ()
+
+    def tried(self: Any, compress: Any, number: int) -> train.Trained:
+        name = f"{[step['use'] for step in compress if step['use'] != train.TRAINS][-1]} {number}"
+        seen.append(name)
+        return train.Trained(compress, level=number, excess=-1.0 if inside.get(name) else 1.0)
+
+    monkeypatch.setattr(train._Climb, "_narrowed", narrowed)
+    monkeypatch.setattr(train._Climb, "_try", tried)
+    monkeypatch.setattr(train._Climb, "_is_rounded", lambda self: False)
+    monkeypatch.setattr(train.plan, "front", lambda job: [])
+    monkeypatch.setattr(train.plan, "golden", lambda *given: None)
+    walk, job = SimpleNamespace(stages=lambda steps: None), SimpleNamespace(unmeasured="")
+    best = train._Climb(job, walk, Variant("int8"), 5.0, lambda words: None).best()  # type: ignore[arg-type]
+    return seen, best
+
+
+def test_levels_follow_while_they_keep_the_limits_and_then_are_trained_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, best = climbed(monkeypatch, {"prune_channels 1": True})
+    assert seen == ["prune_channels 1", "prune_channels 2", "prune_channels 2", "prune_channels 2"]
+    assert best.level == 1
+
+
+def test_where_the_first_level_does_not_do_layers_of_the_source_become_low_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen, best = climbed(monkeypatch, {"low_rank 1": True})
+    assert seen == ["prune_channels 1", "low_rank 1", "low_rank 2", "low_rank 2"]
+    assert [step["use"] for step in best.compress] == ["low_rank", "finetune"]
+
+
+def test_where_no_layer_can_be_of_low_rank_the_first_level_is_trained_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, best = climbed(monkeypatch, {}, reached=False)
+    assert seen == ["prune_channels 1"] * 4 and best is None
+
+
 @pytest.mark.prove
 def test_the_demo_is_narrowed_trained_and_ships_inside_its_limits(tmp_path: Path) -> None:
     heard: list[str] = []
@@ -95,7 +140,8 @@ def test_the_demo_is_narrowed_trained_and_ships_inside_its_limits(tmp_path: Path
     )
     report = result.read_report()
     assert result.exit_code == 0
-    assert heard[0].startswith("level 1: ")
+    assert heard[0] == "training for 30 s in all, 6 s at a time; making each net comes on top"
+    assert heard[1].startswith("level 1: ")
     names = [v["name"] for v in report["variants"]]
     best = [words for words in heard if words.endswith("inside the limits")]
     assert ("pruned-litert-int8" in names) == bool(best)
