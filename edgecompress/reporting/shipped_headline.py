@@ -94,7 +94,7 @@ def _remarks(report: Report, subject: Variant) -> Iterator[str]:
     if report.choice.unmeasured:
         yield "not measured on the target"
     elif one_session(report):
-        yield "one session, so no change is called"
+        yield "one session, so ratios have no interval (--profile standard gives one)"
     if subject.bottleneck and subject.bottleneck.cause != "unknown":
         yield subject.bottleneck.says
 
