@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgecompress.core.plain_text import aligned, fitted
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 SIGNS = {"shipped": ("OK", "green"), "measured": ("OK", "green"), "nothing": ("✘", "red"), "failed": ("✘", "red")}
 CALLED = {"better": "green", "worse": "red"}
+SENTENCE, GAP = 30, 2  # letters of a column that is of sentences, and between two columns
 LEAST = 12  # letters of the last column that are shown in a narrow terminal
 
 
@@ -71,7 +73,7 @@ def _elsewhere(told: Report, verbose: bool) -> list[RenderableType]:
     if not external_section.rows(told):
         return []
     if verbose:
-        return [_table(make(told), {}) for make in (external_section.table, external_section.places)]
+        return [_Table(make(told), {}) for make in (external_section.table, external_section.places)]
     return [_Fitted(make(told)) for make in (external_section.short, external_section.short_places)]
 
 
@@ -104,9 +106,9 @@ class _Remarks:
 
 def _all_tables(told: Report) -> Iterator[RenderableType]:
     if told.deltas:
-        yield _table(tables.before_after(told), _change_styles(told))
+        yield _Table(tables.before_after(told), _change_styles(told))
     if len(told.variants) > 1 or not told.deltas:
-        yield from ("", _table(tables.variants(told), {}))
+        yield from ("", _Table(tables.variants(told), {}))
     own = (
         tables.precisions,
         estimates.table,
@@ -120,7 +122,7 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
         profiler_tables.findings,
     )
     for table in (table for table in (make(told) for make in own) if table.rows):
-        yield from ("", _table(table, {}))
+        yield from ("", _Table(table, {}))
 
 
 def _change_styles(report: Report) -> dict[int, str]:
@@ -129,12 +131,34 @@ def _change_styles(report: Report) -> dict[int, str]:
     return {i: CALLED[c] for i, c in called if c in CALLED}
 
 
-def _table(table: TextTable, styles: Mapping[int, str]) -> RichTable:
+class _Table:
+    """A table whose last column, where that is of sentences that have no room beside the others, stands below it."""
+
+    def __init__(self, table: TextTable, styles: Mapping[int, str]) -> None:
+        self.table, self.styles = table, styles
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        from rich.padding import Padding
+        from rich.text import Text
+
+        rows = self.table.rows
+        *others, last = (max(map(len, column)) for column in zip(self.table.head, *rows, strict=True))
+        if last <= SENTENCE or sum(others) + GAP * len(others) + SENTENCE <= options.max_width:
+            yield _beside(self.table, self.styles)
+            return
+        shorter = tuple(row[:-1] for row in rows)
+        yield _beside(replace(self.table, head=self.table.head[:-1], rows=shorter), {})
+        yield ""
+        yield from (Padding(Text(f"{name}: {last}"), (0, 0, 0, 1)) for name, *_, last in rows)
+
+
+def _beside(table: TextTable, styles: Mapping[int, str]) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title_justify="left", header_style="bold")
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    shown.padding = (0, GAP - 1, 0, 0)  # beside the letter between two columns
     for i, head in enumerate(table.head):
         shown.add_column(Text(head), overflow="fold", ratio=None, min_width=6 if i else None, no_wrap=not i)
     for i, row in enumerate(table.rows):
