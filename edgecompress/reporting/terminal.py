@@ -73,7 +73,7 @@ def _elsewhere(told: Report, verbose: bool) -> list[RenderableType]:
     if not external_section.rows(told):
         return []
     if verbose:
-        return [_Table(make(told), {}) for make in (external_section.table, external_section.places)]
+        return [_table(make(told), {}) for make in (external_section.table, external_section.places)]
     return [_Fitted(make(told)) for make in (external_section.short, external_section.short_places)]
 
 
@@ -106,9 +106,9 @@ class _Remarks:
 
 def _all_tables(told: Report) -> Iterator[RenderableType]:
     if told.deltas:
-        yield _Table(tables.before_after(told), _change_styles(told))
+        yield _table(tables.before_after(told), _change_styles(told))
     if len(told.variants) > 1 or not told.deltas:
-        yield from ("", _Table(tables.variants(told), {}))
+        yield from ("", _Verdicts(tables.variants(told)))
     own = (
         tables.precisions,
         estimates.table,
@@ -122,7 +122,7 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
         profiler_tables.findings,
     )
     for table in (table for table in (make(told) for make in own) if table.rows):
-        yield from ("", _Table(table, {}))
+        yield from ("", _table(table, {}))
 
 
 def _change_styles(report: Report) -> dict[int, str]:
@@ -131,11 +131,11 @@ def _change_styles(report: Report) -> dict[int, str]:
     return {i: CALLED[c] for i, c in called if c in CALLED}
 
 
-class _Table:
-    """A table whose last column, where that is of sentences that have no room beside the others, stands below it."""
+class _Verdicts:
+    """A table whose last column is of sentences: they stand below it where they have no room beside the others."""
 
-    def __init__(self, table: TextTable, styles: Mapping[int, str]) -> None:
-        self.table, self.styles = table, styles
+    def __init__(self, table: TextTable) -> None:
+        self.table = table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from rich.padding import Padding
@@ -144,15 +144,15 @@ class _Table:
         rows = self.table.rows
         *others, last = (max(map(len, column)) for column in zip(self.table.head, *rows, strict=True))
         if last <= SENTENCE or sum(others) + GAP * len(others) + SENTENCE <= options.max_width:
-            yield _beside(self.table, self.styles)
+            yield _table(self.table, {})
             return
         shorter = tuple(row[:-1] for row in rows)
-        yield _beside(replace(self.table, head=self.table.head[:-1], rows=shorter), {})
+        yield _table(replace(self.table, head=self.table.head[:-1], rows=shorter), {})
         yield ""
         yield from (Padding(Text(f"{name}: {last}"), (0, 0, 0, 1)) for name, *_, last in rows)
 
 
-def _beside(table: TextTable, styles: Mapping[int, str]) -> RichTable:
+def _table(table: TextTable, styles: Mapping[int, str]) -> RichTable:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
