@@ -62,11 +62,11 @@ const char* net_run(Net* net) {
   return nullptr;
 }
 
-size_t net_outputs(Net* net) { return net->outputs.size(); }
-
-// The memory of an output, which the next run writes; its sizes are put in `sizes`, of room for `room`.
+// The memory of an output, which the next run writes, or null where that is no tensor; its sizes go into `sizes`, which
+// has room for so many.
 const void* net_output(Net* net, size_t index, int8_t* type, size_t* rank, int32_t* sizes, size_t room) {
   const EValue& value = net->outputs[index];
+  *rank = 0, *type = -1;
   if (!value.isTensor() || static_cast<size_t>(value.toTensor().dim()) > room) return nullptr;
   const auto& tensor = value.toTensor();
   *type = static_cast<int8_t>(tensor.scalar_type());

@@ -72,6 +72,8 @@ class NativeSession:
         kind, rank, sizes = ctypes.c_int8(), ctypes.c_size_t(), (ctypes.c_int32 * RANKS)()
         told = (ctypes.byref(kind), ctypes.byref(rank), sizes, ctypes.c_size_t(RANKS))
         memory = self.calls.net_output(self.net, ctypes.c_size_t(index), *told)
+        if kind.value not in TYPES.values():
+            raise StageFailed(f"runtime executorch: {self.file.name}: '{self.outputs[index]}' is no plain tensor")
         dtype = np.dtype(next(name for name, number in TYPES.items() if number == kind.value))
         shape = sizes[: rank.value]
         count = int(np.prod(shape, dtype=np.int64))
