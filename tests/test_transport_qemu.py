@@ -24,6 +24,7 @@ from edgecompress.core import catalog
 from edgecompress.core.errors import DiskFull, InputError, StageFailed, Unreachable
 from edgecompress.device.emulation import build, cpus, emulator
 from edgecompress.device.emulation.emulator import PYTHON
+from edgecompress.engines.executorch import native
 from edgecompress.engines.executorch.runtimes import executorch
 from edgecompress.plugins.transports import qemu, valgrind
 from edgecompress.testing import conformance
@@ -123,6 +124,11 @@ def test_nothing_outlives_the_process_that_runs_it(tmp_path: Path) -> None:
 def test_a_core_that_there_is_not_is_the_users_error() -> None:
     with pytest.raises(InputError, match=r"options.cpu 'cortex-a75', did you mean 'cortex-a53' or 'cortex-a7"):
         qemu.connect({"options": {"cpu": "cortex-a75"}})
+
+
+def test_the_machine_tells_the_engine_where_executorch_is() -> None:
+    told = emulator.Emulator(Path("m"), {}).environment(Path("counts"))
+    assert told[native.LIBRARY] == "m/native/executorch.so"
 
 
 @pytest.mark.qemu

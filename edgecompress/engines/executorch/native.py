@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact
-from edgecompress.device.emulation.emulator import EXECUTORCH
 from edgecompress.device.input_buffers import InputBuffers
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from edgecompress.core.protocols import OperatorTimes
 
+LIBRARY = "EDGECOMPRESS_EXECUTORCH"  # in the environment: which file our library is; the emulated machine sets it
 # executorch/runtime/core/portable_type/scalar_type.h
 TYPES = {
     "uint8": 0,
@@ -34,7 +34,7 @@ RANKS = 16  # ExecuTorch's kTensorDimensionLimit
 
 def library() -> str:
     """The file of our library, where it was compiled for this machine; else nothing."""
-    return os.environ.get(EXECUTORCH, "")
+    return os.environ.get(LIBRARY, "")
 
 
 class NativeSession:
