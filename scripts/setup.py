@@ -106,9 +106,8 @@ def uv(*arguments: str) -> str:
             options += ["--no-index"] * (words[0].lower() in ("1", "true", "yes", "on", "y", "t"))
         elif name in OPTIONS:
             options += [f"--{name}={package}" for package in ",".join(words).split(",")]
-    # A stage may not write into .venv: what is not compiled now would be compiled again by every stage that imports it.
-    own = ["--python", python()[0], "--compile-bytecode", *UV, *options]
-    return run(python("uv", "pip", "install", *own, *arguments), env=env)
+    # Bytecode comes with use (edgecompress/pipeline/bytecode.py): most files are never imported.
+    return run(python("uv", "pip", "install", "--python", python()[0], *UV, *options, *arguments), env=env)
 
 
 def needs(targets: list[str], by: str) -> tuple[set[str], bool]:

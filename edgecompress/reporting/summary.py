@@ -99,7 +99,7 @@ def _warnings(report: Report) -> Iterator[str]:
         yield f"Not measured on the target: {why}. Measurements of other machines do not rank the variants: {ranks}."
         if _is_half(report):
             yield (
-                f"{report.subject} computes in half precision where the target's CPU has the instructions; here it "
+                f"{report.subject} may compute in half precision where the target's CPU has the instructions; here it "
                 "computed in fp32, so what that costs in accuracy is not known: verify it on the device (--device)."
             )
     if why := report.not_measured:
