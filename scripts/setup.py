@@ -98,7 +98,9 @@ def pip_environment() -> dict[str, str]:
 
 def uv(*arguments: str) -> str:
     """Runs `uv pip install` with the pins of constraints.txt and pip's settings; variables of uv's own go first."""
-    env, options = environment(), []
+    # Bytecode comes with use (edgecompress/pipeline/bytecode.py): most files are never imported. Where Python may not
+    # write it, each stage would compile the same files again.
+    env, options = environment(), ["--compile-bytecode"] * sys.dont_write_bytecode
     for name, words in pip_settings().items():
         for variable in SETTINGS.get(name, ()):
             env.setdefault(variable, ("," if name == "find-links" else " ").join(words))
@@ -106,7 +108,6 @@ def uv(*arguments: str) -> str:
             options += ["--no-index"] * (words[0].lower() in ("1", "true", "yes", "on", "y", "t"))
         elif name in OPTIONS:
             options += [f"--{name}={package}" for package in ",".join(words).split(",")]
-    # Bytecode comes with use (edgecompress/pipeline/bytecode.py): most files are never imported.
     return run(python("uv", "pip", "install", "--python", python()[0], *UV, *options, *arguments), env=env)
 
 

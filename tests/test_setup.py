@@ -128,7 +128,16 @@ def test_no_variable_of_the_user_changes_what_is_installed_or_leaves_a_sha256_un
         with pytest.raises(SystemExit) if sha256 != right else nullcontext():
             setup.uv("--target", str(there), "thing")
         assert ("Hash mismatch" in capfd.readouterr().err) is (sha256 != right) is not (there / "thing.py").exists()
-    assert any((there / "__pycache__").iterdir()), "a stage cannot keep what it compiles"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_bytecode_is_compiled_where_no_later_run_may_keep_it(
+    setup: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", not kept)
+    (setup.ROOT / "constraints.txt").write_text(f"thing==1 --hash=sha256:{wheel(setup.ROOT, 'thing')}\n")
+    setup.uv("--target", str(tmp_path / "there"), "thing")
+    assert (tmp_path / "there" / "__pycache__").exists() is not kept
 
 
 def test_what_builds_the_package_has_a_sha256_too(setup: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
