@@ -80,6 +80,7 @@ BRIEF = {
     "sustained": {"seconds": 0.6, "every_s": 0.1, "rest_s": 0.0},
     "periodic": {"rate_hz": 50.0, "seconds": 0.2},
     "throughput": {"batches": (1, 4), "seconds": 0.05},
+    "streams": {"streams": (1, 2), "seconds": 0.05},
     "cold": {"starts": 1},
     "memory": {"seconds": 0.05},
     "roofline": {"seconds": 0.05, "size": 64, "runs": 2},

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from edgecompress.device import agent_client, bundle
 from edgecompress.device.agent import timing
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
-from edgecompress.plugins.profilers import _machine, cold, memory, periodic, roofline, sustained, throughput
+from edgecompress.plugins.profilers import _machine, cold, memory, periodic, roofline, streams, sustained, throughput
 from edgecompress.plugins.sensors import replay
 from edgecompress.plugins.transports import host
 from edgecompress.stages import profilers
@@ -300,6 +301,60 @@ def test_a_sweep_in_which_no_batch_runs_fails(tmp_path):
         throughput.measure(FakeSubject(act, tmp_path), throughput.Options((1,), 0.1))
 
 
+# --------------------------------------------------------------------------- streams
+
+
+def windows(*seconds: float) -> list[dict[str, Any]]:
+    """What sessions tell that ran 100 times each, in so many seconds."""
+    return [{"n": 100, "window_s": each, "median_ms": 10 * each} for each in seconds]
+
+
+class Streams(FakeSubject):
+    """Two processors: more sessions than two share them, and the memory holds four."""
+
+    @contextlib.contextmanager
+    def at_once(self, sessions: int, seconds: float, runs: int) -> Iterator[Callable[[], Any]]:
+        if sessions > 4:
+            raise StageFailed("the memory holds 4\nof them")
+
+        def window() -> Any:
+            streams.time.sleep(seconds)
+            return windows(*[max(1.0, sessions / 2)] * (sessions - 1), 2.0)
+
+        yield window
+
+
+def test_the_items_of_all_streams_count_and_what_does_not_fit_is_left_out(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(streams, "time", clock)
+    subject = Streams(lambda inputs: None, tmp_path, meter(tmp_path, 2.0), batch=4)
+    answer = streams.measure(subject, streams.Options((8, 1, 4, 1), 5.0))
+    assert [(row["streams"], row["items_per_s"]) for row in answer["rows"]] == [(1, 4 * 50), (4, 4 * (3 * 50 + 50))]
+    assert answer["rows"][1]["energy_per_item"]["value"] == pytest.approx(1e3 * 2.0 * 5.0 / (4 * 400))
+    assert answer["best"] == {"streams": 4, "items_per_s": 800}
+    told = streams.lines(answer)
+    assert told[1].startswith("4 at once: 800 items/s (4x), 20 ms a run, ") and told[1].endswith(" an item")
+    assert told[2:] == ["8 at once left out: StageFailed: the memory holds 4 of them"]
+    with pytest.raises(StageFailed, match="no stream ran: 8: StageFailed: the memory holds 4 of them"):
+        streams.measure(subject, streams.Options((8,), 5.0))
+
+
+def test_streams_run_in_processes_of_their_own_at_the_same_time(tmp_path, monkeypatch):
+    """Each sleeps: as many as one processor can hold do so at once."""
+    model = bench_inputs.net(tmp_path / "net", sleep_ms=20.0)
+    request = {**asked(tmp_path, model, "streams", streams=[1, 4], seconds=0.4)}
+    request["samples"] = str(bench_inputs.samples(tmp_path / "s").path)
+    one, four = ask(tmp_path, request)["rows"]
+    assert four["items_per_s"] > 2 * one["items_per_s"] and four["median_ms"] >= 20.0
+    assert one["energy_per_item"]["reason"] == "the device names no sensor of energy"
+
+
+def test_a_stream_that_crashes_says_why(tmp_path):
+    model = bench_inputs.net(tmp_path / "net")
+    request = {**asked(tmp_path, model, "streams", streams=[2]), "samples": str(tmp_path / "none")}
+    with pytest.raises(StageFailed, match="no stream ran: 2: StageFailed: "):
+        ask(tmp_path, request)
+
+
 # --------------------------------------------------------------------------- cold
 
 
@@ -314,18 +369,22 @@ def test_each_start_is_a_process_of_its_own_that_loads(tmp_path):
     assert bool(answer["dropped_reason"]) == (answer["summary"]["dropped"] is None) == (not answer["dropped"])
 
 
-def test_a_start_works_from_the_one_file_that_devices_are_given(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "options", "what"),
+    [("cold", {"starts": 1}, "starts"), ("streams", {"streams": [1, 2], "seconds": 0.05}, "rows")],
+)
+def test_processes_start_from_the_one_file_that_devices_are_given(name, options, what, tmp_path):
     model = bench_inputs.net(tmp_path / "net")
-    modules = ["edgecompress.engines.null.runtimes.null", "edgecompress.plugins.profilers.cold"]
+    modules = ["edgecompress.engines.null.runtimes.null", f"edgecompress.plugins.profilers.{name}"]
     zipped = bundle.write(tmp_path / "agent.pyz", modules)
     samples = str(bench_inputs.samples(tmp_path / "samples").path)
-    request = {**asked(tmp_path, model, "cold", starts=1), "samples": samples, "tied": False, "deadline_s": 60}
+    request = {**asked(tmp_path, model, name, **options), "samples": samples, "tied": False, "deadline_s": 60}
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "request.json").write_text(json.dumps(request))
     (tmp_path / "edgecompress.py").write_text("raise ImportError('not the one that was carried')")  # in its way
     argv = [sys.executable, "-P", str(zipped), str(tmp_path / "there" / "request.json")]
     subprocess.run(argv, cwd=tmp_path, check=True, timeout=60)
-    assert len(json.loads((tmp_path / "there" / "result.json").read_text())["starts"]) in (1, 2)
+    assert len(json.loads((tmp_path / "there" / "result.json").read_text())[what]) in (1, 2)
 
 
 def test_an_artifact_whose_starts_crash_says_why(tmp_path):
@@ -437,6 +496,7 @@ def test_a_pass_in_which_every_variant_dies_fails(tmp_path):
             ConfigError,
             "profilers.throughput: batches must be at least 1",
         ),
+        ({"profile.profilers.streams.streams": [0]}, ConfigError, "profilers.streams: streams must be 1 to 256"),
         ({"profile.profilers.cold.starts": 0}, ConfigError, "profilers.cold: starts must be at least 1"),
         (
             {"profile.profilers.roofline.size": 1},

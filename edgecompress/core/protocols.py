@@ -146,6 +146,14 @@ class Windows(TypedDict, total=False):
     count_runs: int
 
 
+class TimedWindow(TypedDict):
+    """Runs of a session, one after the other."""
+
+    n: int
+    window_s: float
+    median_ms: float
+
+
 class StartTimes(TypedDict):
     """Milliseconds of a fresh process: import of the runtime, load, first and second inference."""
 
@@ -196,6 +204,11 @@ class Subject(Protocol):
         self, run: Callable[[Mapping[str, np.ndarray]], object], inputs: Sequence[Mapping[str, np.ndarray]]
     ) -> WarmUp:
         """Runs as the profile says until the latency is steady."""
+
+    def at_once(
+        self, sessions: int, seconds: float, runs: int
+    ) -> AbstractContextManager[Callable[[], Sequence[TimedWindow]]]:
+        """So many warm sessions, each in a process of its own. A call gives the window that each ran meanwhile."""
 
     def meter(self) -> tuple[Meter | None, str]:
         """The first energy sensor of the device that can be read, not started; or why there is none."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
+from edgecompress.core.protocols import TimedWindow
+
 HARMLESS = 0.01  # of the window spent waiting for a processor: its mean is right within 1 %, and so is its median
 HIT = 0.2  # of the runs interrupted at most: then the median of all is at most the 63rd percentile of the others
 STOLEN = 0.05  # of the window that the hypervisor may take
@@ -26,12 +28,9 @@ class Neighbours(TypedDict):
     others_s: float | None  # other processes here
 
 
-class Window(Neighbours):
+class Window(Neighbours, TimedWindow):
     """A timed window: its runs, the processor time of all threads, and what the kernel counted meanwhile."""
 
-    n: int
-    window_s: float
-    median_ms: float
     cpu_s: float
     waited_s: float | None  # ready to run, and without a processor; None where the kernel does not tell
     preempted: int | None  # times a thread lost its processor against its will; None where nothing counts them

@@ -13,10 +13,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import IO, Any, TypedDict, cast
 
 from edgecompress.core import child_process
 from edgecompress.core.errors import EdgeError, StageFailed
@@ -104,6 +105,32 @@ def _by_turns(request: AgentRequest, opened: Mapping[str, SessionProcess]) -> It
             process.end()
 
 
+@contextlib.contextmanager
+def at_once(request: AgentRequest, count: int, folder: Path) -> Iterator[Callable[[], list[Window]]]:
+    """So many sessions of its artifact, warm; each call is a window of all of them at once. Raises StageFailed."""
+    labels, here = [str(number) for number in range(count)], not zipfile.is_zipfile(sys.argv[0])
+    runtimes = {label: request.runtime for label in labels if request.runtime}
+    pythons = dict.fromkeys(labels, sys.executable if here else "")
+    asked = replace(request, runtimes=runtimes, artifacts=dict.fromkeys(labels, request.artifact), pythons=pythons)
+    crashed: dict[str, RoundSession | Crashed] = {}
+    opened, left = _open(asked, labels, folder, crashed)
+    try:
+        for each in crashed.values():
+            raise StageFailed(str(each.get("crashed")))
+        if left:
+            raise StageFailed(f"the memory holds {len(opened)} of {count} sessions")
+
+        def window() -> list[Window]:
+            for process in opened.values():
+                process.say(WINDOW)
+            return [cast("Window", process.answer()) for process in opened.values()]
+
+        yield window
+    finally:
+        for process in opened.values():
+            process.end()
+
+
 def facts(taken: window_schedule.Taken) -> TurnsTaken:
     """The turns of a session as plain data."""
     kept = [taken.windows[k] for k in taken.kept]
@@ -153,10 +180,11 @@ class SessionProcess:
 
     def ask(self, word: object) -> Any:
         """What it answers to a word."""
-        self._say(word)
+        self.say(word)
         return self.answer()
 
-    def _say(self, word: object) -> None:
+    def say(self, word: object) -> None:
+        """Tells it a word, as JSON."""
         with contextlib.suppress(BrokenPipeError):  # it has ended: `answer` says how
             self.words.write(json.dumps(word).encode() + b"\n")
             self.words.flush()
@@ -195,7 +223,7 @@ class SessionProcess:
         """Its answer, after its last window. Raises StageFailed where it has ended, or ends now, without one."""
         if taken.crashed:
             raise StageFailed(taken.crashed)
-        self._say([taken.numbers[k] for k in taken.kept])
+        self.say([taken.numbers[k] for k in taken.kept])
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(ENDING_S)
         if self.process.poll() != 0:

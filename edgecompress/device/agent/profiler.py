@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import importlib
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed, kind_of
 from edgecompress.core.model import Artifact
-from edgecompress.core.protocols import Meter, Session, StartTimes, WarmUp
+from edgecompress.core.protocols import Meter, Session, StartTimes, TimedWindow, WarmUp, Windows
+from edgecompress.device.agent import measuring_round
 from edgecompress.device.agent.environment import environment
 from edgecompress.device.agent.inputs import preloaded, runtime_module
 from edgecompress.device.agent.timing import Inputs, Run, timed, warm_up
@@ -80,6 +82,15 @@ class ArtifactSubject:
     def warm_up(self, run: Run, inputs: Sequence[Inputs]) -> WarmUp:
         """Runs until the latency is steady."""
         return warm_up(run, inputs, self.profile)
+
+    @contextlib.contextmanager
+    def at_once(self, sessions: int, seconds: float, runs: int) -> Iterator[Callable[[], Sequence[TimedWindow]]]:
+        """Opens sessions in processes of their own; each call times runs of all at once."""
+        profile: Windows = {**self.profile, "windows": 1, "window_s": seconds, "window_runs": runs}
+        with tempfile.TemporaryDirectory(dir=self.out) as folder:
+            asked = replace(self.request, profile=profile, profiler=None, sensors=(), batch=self.batch)
+            with measuring_round.at_once(asked, sessions, Path(folder)) as window:
+                yield window
 
     def meter(self) -> tuple[Meter | None, str]:
         """The first of the device's sensors of energy that reads, or why none does."""

@@ -20,6 +20,8 @@ from edgecompress.testing.conformance.nets import net, samples
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
+DEADLINE_S = 120.0  # of the processes that a profiler starts
+
 
 def check_pass(name: str, tmp_path: Path, options: Mapping[str, Json] | None = None) -> None:
     """A profiler has a default for every option, says how long it takes, and answers in JSON and in lines.
@@ -49,4 +51,5 @@ def _request(module: ModuleType, folder: Path, options: Mapping[str, Json]) -> A
         profile={"warmup_s": 0.02, "warmup_runs": 2, "warmup_tolerance": 0.5, "warmup_cap_s": 0.1},
         device={"options": {}},
         profiler=ProfilerModule("tried", module.__name__, options),
+        deadline_s=DEADLINE_S,
     )

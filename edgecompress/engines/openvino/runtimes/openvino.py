@@ -35,6 +35,7 @@ SUFFIX = ""
 THREADS = "INFERENCE_NUM_THREADS"
 WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 SETTINGS: Mapping[str, Json] = {
+    "ENABLE_CPU_PINNING": False,  # else each process takes the first core, and two share it while others idle
     "INFERENCE_PRECISION_HINT": "f32",  # else bf16 where the CPU has it: another number than asked for
     "NUM_STREAMS": 1,
     "PERFORMANCE_HINT": "LATENCY",
