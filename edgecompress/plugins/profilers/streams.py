@@ -14,7 +14,7 @@ from edgecompress.core.protocols import Subject
 from edgecompress.plugins.profilers import _times
 
 REQUIRES = ("numpy",)
-WARM_S = 5.0  # of the loads and the warm-up of one number of streams, roughly
+WARM_S = 3.0  # of a session's start and warm-up, roughly: one begins after the other
 RUNS = 3  # of a stream, at least
 MOST = 256  # streams
 
@@ -32,8 +32,8 @@ class Options:
 
 
 def estimate_s(options: Options) -> float:
-    """A warm-up and a window for each number of streams."""
-    return len(options.streams) * (WARM_S + options.seconds)
+    """The warm-ups and a window for each number of streams."""
+    return sum(WARM_S * streams + options.seconds for streams in options.streams)
 
 
 def measure(subject: Subject, options: Options) -> dict[str, Json]:
