@@ -242,6 +242,22 @@ def test_cells_narrow_each_class_alone_and_their_savings_choose(case: Case) -> N
         case.pruned(saved=saved, keep=0.1)
 
 
+def test_the_more_classes_a_net_has_the_fewer_widths_of_each_are_measured(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def widths() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for cell in prune_channels.cells(case.request(latency_ratio=0.6, align=2, scope="local")).facts["cells"]:
+            label, _, width = cell.rpartition("@")
+            found.setdefault(label, []).append(int(width))
+        return found
+
+    many = widths()
+    assert max(len([w for w in each if w]) for each in many.values()) == prune_channels.CELLS
+    monkeypatch.setattr(prune_channels, "ALL_CELLS", len(many))
+    assert widths() == {label: sorted(each, reverse=True)[-1 - (0 in each) :] for label, each in many.items()}
+
+
 def test_what_a_class_saves_is_shared_by_its_layers(case: Case) -> None:
     work = prune_channels._Work(case.request(saved={"body.1.first.0@0": 0.2, "body.1.first.0@4": 0.05}, keep=0.9))
     assert work._saved()["body.1.first.0"] == {8: 0.0, 0: 0.2, 4: 0.05}

@@ -38,7 +38,10 @@ GOALS = STRENGTHS[2:5]
 RATIO = 0.5  # where no strength is set
 EXAMPLES = 4  # items that groups are tried with
 TRIED = 6  # widths of a group whose harm is measured, 0 and the full one apart
-CELLS = 3  # widths of a class of groups whose saving is measured
+CELLS = 3  # widths of a class of groups whose saving is measured, at most
+ALL_CELLS = (
+    27  # of a net with many classes, which then have fewer: each is a net to be built, and trials measure the whole
+)
 
 
 @dataclass(frozen=True)
@@ -179,11 +182,12 @@ def cells(request: Request) -> Artifact:
     width of a group alone does to the outputs, where the scope asks for it}.
     """
     work = _Work(request)
+    classes = {label: groups for label, groups in work.classes().items() if len(work.choices[groups[0].name]) > 1}
+    most = max(1, min(CELLS, ALL_CELLS // max(1, len(classes))))
     measured = {
         f"{label}@{width}": {"widths": dict.fromkeys((group.name for group in groups), width)}
-        for label, groups in work.classes().items()
-        if len(work.choices[groups[0].name]) > 1
-        for width in candidates.samples(work.choices[groups[0].name], CELLS)[1:]
+        for label, groups in classes.items()
+        for width in candidates.samples(work.choices[groups[0].name], most)[1:]
     }
     known: dict[str, Json] = {}
     if request.options.scope == "sensitivity":
