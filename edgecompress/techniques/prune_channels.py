@@ -427,8 +427,8 @@ class _Work:
     ) -> tuple[dict[str, int], WidthEvidence]:
         """Those of least harm; "sensitivity" is what each width of a group alone does."""
         full = {name: widths[0] for name, widths in choices.items()}
-        given = {name: dict(self.options.harms.get(name, ())) for name in choices}
-        known = all(given.values()) and choices == self.choices
+        given = {n: {w: h for w, h in self.options.harms.get(n, ()) if w in widths} for n, widths in choices.items()}
+        known = all(widths[-1] in given[name] for name, widths in choices.items())
         whole, harms = cost(full), given if known else self.harms(choices)
         points = {n: {w: (whole - cost({**full, n: w}), h) for w, h in harm.items()} for n, harm in harms.items()}
         steps = [step for name in choices for step in candidates.by_harm(name, choices[name], points[name])]
