@@ -39,9 +39,7 @@ RATIO = 0.5  # where no strength is set
 EXAMPLES = 4  # items that groups are tried with
 TRIED = 6  # widths of a group whose harm is measured, 0 and the full one apart
 CELLS = 3  # widths of a class of groups whose saving is measured, at most
-ALL_CELLS = (
-    27  # of a net with many classes, which then have fewer: each is a net to be built, and trials measure the whole
-)
+ALL_CELLS = 27  # of a net: each is a net to be built, and trials measure the whole
 
 
 @dataclass(frozen=True)

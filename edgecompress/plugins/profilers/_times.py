@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
+from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Measured, MeasuredTable, measured_table
 from edgecompress.core.protocols import Subject
 from edgecompress.core.stats import ENOUGH
@@ -50,6 +51,31 @@ def per(energy: Measured, metric: str, unit: str, factor: float) -> MeasuredTabl
     value, low, high = (None if v is None else v * factor for v in (energy.value, energy.low, energy.high))
     figure = dataclasses.replace(energy, metric=metric, unit=unit, value=value, low=low, high=high)
     return measured_table(figure)
+
+
+def swept(
+    what: str, values: Iterable[int], row: Callable[[int], dict[str, Any]], left_out: dict[str, str]
+) -> list[dict[str, Any]]:
+    """A row for each value that ran; `left_out` gets why each other one did not. Raises StageFailed where none ran."""
+    rows = []
+    for value in values:
+        try:
+            rows.append(row(value))
+        except Exception as error:  # the boundary: one that a runtime cannot run is no end of the sweep
+            left_out[str(value)] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    if not rows:
+        raise StageFailed(f"no {what} ran: {'; '.join(f'{value}: {why}' for value, why in left_out.items())}")
+    return rows
+
+
+def rate(items_per_s: float) -> str:
+    """Items per second in words."""
+    return f"{items_per_s:,.0f} items/s" if items_per_s >= 1000 else f"{items_per_s:.4g} items/s"
+
+
+def an_item(figure: MeasuredTable) -> str:
+    """The energy of an item, as the end of a line; "" where it is not known."""
+    return "" if figure["value"] is None else f", {in_words(figure)} an item"
 
 
 def in_words(figure: MeasuredTable) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.protocols import Subject
 from edgecompress.plugins.profilers import _times
@@ -37,17 +36,11 @@ def estimate_s(options: Options) -> float:
 
 
 def measure(subject: Subject, options: Options) -> dict[str, Json]:
-    """A row for each number of streams that ran, and the one with the most items per second."""
-    rows, left_out = list[dict[str, Any]](), dict[str, str]()
-    for streams in sorted(set(options.streams)):
-        try:
-            rows.append(_row(subject, streams, options.seconds))
-        except Exception as error:  # the boundary: a runtime without memory for so many is no end of the sweep
-            left_out[str(streams)] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    if not rows:
-        raise StageFailed(f"no stream ran: {'; '.join(f'{n}: {why}' for n, why in left_out.items())}")
-    best = max(rows, key=lambda row: float(row["items_per_s"]))
-    return {"rows": rows, "best": {k: best[k] for k in ("streams", "items_per_s")}, "left_out": left_out}
+    """A row for each number of streams that ran."""
+    left_out: dict[str, str] = {}
+    numbers = sorted(set(options.streams))
+    rows = _times.swept("stream", numbers, lambda streams: _row(subject, streams, options.seconds), left_out)
+    return {"rows": rows, "left_out": left_out}
 
 
 def _row(subject: Subject, streams: int, seconds: float) -> dict[str, Any]:
@@ -60,23 +53,19 @@ def _row(subject: Subject, streams: int, seconds: float) -> dict[str, Any]:
         "streams": streams,
         "batch": subject.batch,
         "items_per_s": subject.batch * sum(each["n"] / each["window_s"] for each in windows),
-        "median_ms": statistics.median(each["median_ms"] for each in windows),
-        "slowest_ms": max(each["median_ms"] for each in windows),
+        "mean_ms": 1e3 * statistics.mean(each["window_s"] / each["n"] for each in windows),  # waits included
         "energy_per_item": _times.per(energy, "energy_gross", "mJ", 1e3 / items),
     }
 
 
 def lines(answer: Mapping[str, Any]) -> list[str]:
-    """A line for each number of streams."""
-    first = answer["rows"][0]["items_per_s"]
+    """A line for each number of streams; beside one alone where that was measured."""
+    alone = {row["streams"]: row["items_per_s"] for row in answer["rows"]}.get(1)
     texts = [
-        f"{row['streams']} at once: {row['items_per_s']:.4g} items/s ({row['items_per_s'] / first:.3g}x), "
-        f"{row['median_ms']:.4g} ms a run" + _energy(row)
+        f"{row['streams']} at once: {_times.rate(row['items_per_s'])}"
+        + (f" ({row['items_per_s'] / alone:.3g}x one alone)" if alone and row["streams"] > 1 else "")
+        + f", {row['mean_ms']:.4g} ms a run on average"
+        + _times.an_item(row["energy_per_item"])
         for row in answer["rows"]
     ]
     return [*texts, *(f"{streams} at once left out: {why}" for streams, why in answer["left_out"].items())]
-
-
-def _energy(row: Mapping[str, Any]) -> str:
-    figure = row["energy_per_item"]
-    return "" if figure["value"] is None else f", {_times.in_words(figure)} an item"

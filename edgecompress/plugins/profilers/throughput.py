@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.protocols import Subject
 from edgecompress.plugins.profilers import _times
@@ -40,17 +39,10 @@ def measure(subject: Subject, options: Options) -> dict[str, Json]:
     axis = subject.model.batch
     fixed = f"the artifact is made for batch {axis}" if isinstance(axis, int) else ""
     most = None if isinstance(axis, int) else axis.max
-    rows, left_out = [], {}
-    for batch in [axis] if isinstance(axis, int) else sorted(set(options.batches)):
-        if most is not None and batch > most:
-            left_out[str(batch)] = f"the artifact takes batches up to {most}"
-            continue
-        try:
-            rows.append(_row(subject, batch, options.seconds))
-        except Exception as error:  # the boundary: a runtime without memory for a batch is no end of the sweep
-            left_out[str(batch)] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    if not rows:
-        raise StageFailed(f"no batch ran: {'; '.join(f'{b}: {why}' for b, why in left_out.items())}")
+    batches = [axis] if isinstance(axis, int) else sorted(set(options.batches))
+    fits = [batch for batch in batches if most is None or batch <= most]
+    left_out = {str(batch): f"the artifact takes batches up to {most}" for batch in batches if batch not in fits}
+    rows = _times.swept("batch", fits, lambda batch: _row(subject, batch, options.seconds), left_out)
     return {"rows": rows, **knee(rows), "left_out": left_out, "fixed": fixed}
 
 
@@ -89,14 +81,10 @@ def knee(rows: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
 def lines(answer: Mapping[str, Any]) -> list[str]:
     """A line for each batch, and the knee."""
     texts = [
-        f"batch {row['batch']}: {row['items_per_s']:.4g} items/s, {row['median_ms']:.4g} ms a run" + _energy(row)
+        f"batch {row['batch']}: {_times.rate(row['items_per_s'])}, {row['median_ms']:.4g} ms a run"
+        + _times.an_item(row["energy_per_item"])
         for row in answer["rows"]
     ]
     knee_at = f"knee at batch {answer['knee']['batch']}: {answer['knee']['reason']}"
     end = f"no other batch: {answer['fixed']}" if answer["fixed"] else knee_at
     return [*texts, end, *(f"batch {batch} left out: {why}" for batch, why in answer["left_out"].items())]
-
-
-def _energy(row: Mapping[str, Any]) -> str:
-    figure = row["energy_per_item"]
-    return "" if figure["value"] is None else f", {_times.in_words(figure)} an item"
