@@ -42,7 +42,7 @@ def unavailable() -> str:
     if sys.platform != "linux" or not shutil.which("unshare"):
         return "adbd is run in a Linux network namespace"
     if not (TOOLS / "adbd").is_file():
-        return "no adbd here; on Debian: python tests/adbd.py"
+        return "no adbd here; on Debian: `python tests/adbd.py`"
     tried = subprocess.run(["unshare", "-rn", "true"], capture_output=True, text=True)
     return f"no network namespace for this user: {tried.stderr.strip()}" if tried.returncode else ""
 

@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import tempfile
@@ -60,7 +61,7 @@ SHARED = Path(os.environ.get("EDGECOMPRESS_SHARED") or ROOT.parent / "shared" / 
 
 
 def _no_shared() -> str:
-    return "" if (SHARED / "manifest.json").is_file() else f"no real data at {SHARED}; set EDGECOMPRESS_SHARED"
+    return "" if (SHARED / "manifest.json").is_file() else f"no real data at {SHARED}: set `EDGECOMPRESS_SHARED=FOLDER`"
 
 
 def _no_browser() -> str:
@@ -192,6 +193,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         sample = f" (of {MINUTES} min, seed {SEED})" if MINUTES else ""
         with Path(log).open("a", encoding="utf-8") as file:
             print(f"{time.strftime('%F %R')} {counts}; {took}{sample}", file=file)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Generator[None, None, None]:
+    """After the reasons, one line of what to install or run for it: packages, and what stands in `backquotes`."""
+    yield
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = "\n".join(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple))
+    packages = {name for names in re.findall(r"apt-get install ([\w .+-]+)", reasons) for name in names.split()}
+    ways = [f"apt-get install {' '.join(sorted(packages))}"] if packages else []
+    if ways := ways + sorted(set(re.findall(r"`([^`]+)`", reasons))):
+        terminalreporter.write_line(f"{len(skipped)} skipped; to run more of them: {'; '.join(ways)}")
 
 
 @pytest.hookimpl(wrapper=True)

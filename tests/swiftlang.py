@@ -38,7 +38,7 @@ def unavailable() -> str:
     if sys.platform != "linux" or not shutil.which("unshare"):
         return "Swift is run in Linux namespaces"
     if not (ROOT / HOME / "bin" / "swiftc").exists():
-        return "no Swift here; on Debian: python tests/swiftlang.py"
+        return "no Swift here; on Debian: `python tests/swiftlang.py`"
     tried = subprocess.run(["unshare", "-rmnp", "--fork", "true"], capture_output=True, text=True)
     return f"no namespaces for this user: {tried.stderr.strip()}" if tried.returncode else ""
 

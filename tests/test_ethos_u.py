@@ -27,7 +27,7 @@ from edgecompress.testing import conformance
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(environments.missing(ethos_u)), reason=f"run: {environments.install_command(ethos_u)}"),
+    pytest.mark.skipif(bool(environments.missing(ethos_u)), reason=f"run `{environments.install_command(ethos_u)}`"),
 ]
 torch = pytest.importorskip("torch")
 pytest.importorskip("ai_edge_quantizer")

@@ -20,7 +20,7 @@ from edgecompress.engines.litert import quantizer
 from edgecompress.engines.litert.runtimes import litert, tflite
 
 pytest.importorskip("ai_edge_quantizer")
-elder = pytest.mark.skipif(bool(environments.missing(tflite)), reason=f"run: {environments.install_command(tflite)}")
+elder = pytest.mark.skipif(bool(environments.missing(tflite)), reason=f"run `{environments.install_command(tflite)}`")
 SCRIPT = Path(__file__).with_name("answer_files.py")
 ITEMS = 4
 MOST = 0.12  # of the largest number of an answer: int8 of a few numbers

@@ -31,7 +31,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("ai_edge_quantizer")
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-elder = pytest.mark.skipif(bool(environments.missing(tflite)), reason=f"run: {environments.install_command(tflite)}")
+elder = pytest.mark.skipif(bool(environments.missing(tflite)), reason=f"run `{environments.install_command(tflite)}`")
 
 
 class Reader(torch.nn.Module):

@@ -31,7 +31,7 @@ ITEMS = 8
 TAP = TensorSpec("tap", ())
 COMPRESSED = ("", "litert_int8", "litert_dynamic", "litert_fp16")
 LEAST_DB = {"": 100.0, "litert_int8": 20.0, "litert_dynamic": 20.0, "litert_fp16": 50.0}
-elder = pytest.mark.skipif(bool(environments.missing(tflite)), reason=f"run: {environments.install_command(tflite)}")
+elder = pytest.mark.skipif(bool(environments.missing(tflite)), reason=f"run `{environments.install_command(tflite)}`")
 
 
 class Small(torch.nn.Module):
