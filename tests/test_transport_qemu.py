@@ -253,6 +253,7 @@ def test_what_is_missing_is_one_line(what: str, empty: Path, monkeypatch: pytest
 
 
 @pytest.mark.skipif(not shutil.which("apt-get") or not build.KEYRING.is_file(), reason="needs Debian's apt")
+@pytest.mark.skipif(not shutil.which("gcc"), reason="gcc not installed (Debian: apt-get install gcc)")
 def test_a_mirror_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(emulator.PLACE, str(tmp_path / "machine"))
     monkeypatch.delenv(build.OFFLINE, raising=False)
