@@ -409,7 +409,7 @@ def avg_pool(rng: Rng, pad_type: str) -> Case:
 
 @case("max_pool", "avg_pool")
 def ceil_pool(rng: Rng, name: str) -> Case:
-    """PyTorch's `ceil_mode`, which Core ML's documentation refers to."""
+    """PyTorch's `ceil_mode`, but that an average divides by the whole kernel beyond the edge, too."""
     kernel, side = int(rng.integers(2, 4)), int(rng.integers(0, 2))
     stride = int(rng.integers(1, kernel + 1))
     given: Given = {"x": normal(rng, 2, 3, *shape(rng, 5, 9, 2)), "kernel_sizes": [kernel] * 2, "strides": [stride] * 2}
@@ -418,7 +418,8 @@ def ceil_pool(rng: Rng, name: str) -> Case:
         return name, given, lambda x, **_: F.max_pool2d(t(x), kernel, stride, side, ceil_mode=True)
     exclude = bool(rng.random() < 0.5)
     given["exclude_padding_from_average"] = exclude
-    return name, given, lambda x, **_: F.avg_pool2d(t(x), kernel, stride, side, True, not exclude)
+    divisor = None if exclude else kernel**2
+    return name, given, lambda x, **_: F.avg_pool2d(t(x), kernel, stride, side, True, not exclude, divisor)
 
 
 @case("l2_pool", each=PAD_TYPES)

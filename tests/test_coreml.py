@@ -130,6 +130,29 @@ class Norm(nn.Module):
         return self.norm(x * 300)
 
 
+class Pools(nn.Module):
+    """Pools of 1 to 3 axes whose windows hang over the edge, divide by their own number, or are of several sizes."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """[n, 2, 9, 8, 7] -> ..."""
+        found = {}
+        for axes, tensor in enumerate((x[:, :, :, 0, 0], x[:, :, :, 0], x), 1):
+            pools = (f"{{}}_pool{axes}d").format
+            average, maximum = (getattr(nn.functional, pools(kind)) for kind in ("avg", "max"))
+            found[f"plain_{axes}"] = average(tensor, 3, 2, 1, True)
+            found[f"beyond_{axes}"] = average(tensor, 2, 3, 0, True)
+            found[f"excluded_{axes}"] = average(tensor, 3, 2, 1, True, False)
+            found[f"unbatched_{axes}"] = average(tensor[0], 2, 3, 0, True)[None]
+            found[f"maximum_{axes}"] = maximum(tensor - 9, 3, 2, 1, 1, True)
+            found[f"outside_{axes}"] = maximum(tensor - 9, 1, 2, 0, 1, True)
+            if axes > 1:
+                found[f"divided_{axes}"] = average(tensor, 2, 2, 1, True, False, 3)
+            for kind, sizes in itertools.product(("avg", "max"), ((4, 3, 5), (3, 4, 7), (1, 1, 1))):
+                word = "_".join(map(str, (kind, axes, *sizes)))
+                found[word] = getattr(nn.functional, "adaptive_" + pools(kind))(tensor, sizes[:axes])
+        return found
+
+
 def wide() -> nn.Module:
     return seeded(Wide)
 
@@ -162,6 +185,10 @@ def norm() -> nn.Module:
     return seeded(Norm)
 
 
+def pools() -> nn.Module:
+    return Pools()
+
+
 def seeded(build: Any) -> nn.Module:
     torch.manual_seed(0)
     return build()
@@ -178,6 +205,7 @@ DATA: dict[str, Arrays] = {
         "mask": DRAW.normal(size=(ITEMS, 4)) > 0,
     },
     "causal": {"x": DRAW.normal(size=(ITEMS, 6, 6)).astype("float32")},
+    "pools": {"x": np.random.default_rng(1).normal(size=(ITEMS, 2, 9, 8, 7)).astype("float32")},
     "flood": {"x": DRAW.normal(size=(ITEMS, 8)).astype("float32")},
     "masked": {
         "x": DRAW.normal(size=(ITEMS, 6, 6)).astype("float32"),
@@ -302,6 +330,14 @@ def test_tensorflow_is_neither_loaded_nor_lost() -> None:
 def test_a_package_computes_what_torch_does(name: str, tmp_path: Path) -> None:
     road = Road(name, tmp_path)
     assert road.db(road.full) >= 100
+
+
+def test_pools_divide_as_torch_does_without_the_attribute_of_which_core_ml_makes_more(tmp_path: Path) -> None:
+    road = Road("pools", tmp_path)
+    assert road.db(road.full) > 100
+    made = convert.program(road.full.path / convert.FILE).functions["main"].operations
+    pooled = [op for op in made if op.op_type in ("avg_pool", "max_pool")]
+    assert len(pooled) > 20 and not any(op.ceil_mode.val for op in pooled)
 
 
 @pytest.mark.shared

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.engines.coreml import translations
+
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
@@ -23,6 +25,7 @@ def partitioner() -> object:
     sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]  # coremltools would load it, for nothing
     from executorch.backends.apple.coreml.partition import CoreMLPartitioner
 
+    translations.teach()
     return CoreMLPartitioner()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.engines.coreml import convert
+from edgecompress.engines.coreml import convert, translations
 from edgecompress.formats import mlpackage, torch_program
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _converted(
     import numpy
 
     ct = convert.coremltools()
-    _teach()
+    translations.teach()
     words = mlpackage.names([s.name for s in inputs], [s.name for s in outputs])
     takes = [
         ct.TensorType(name=word, shape=spec.shape, dtype=numpy.dtype(spec.dtype).type)
@@ -192,30 +192,6 @@ def _converted(
         )
     except Exception as error:  # coremltools' errors have no base of their own
         raise StageFailed(f"runtime coreml: coremltools: {first_line(error)}") from error
-
-
-def _teach() -> None:
-    """Shows coremltools how to convert what an LSTM's cell consists of, another name of a tensor, axes that move."""
-    import numpy
-    from coremltools.converters.mil import Builder, register_torch_op
-
-    def unsafe_chunk(context: Any, node: Any) -> None:
-        tensor, count, axis = (context[name] for name in node.inputs)
-        context.add(Builder.split(x=tensor, num_splits=count.val, axis=axis.val), node.name)
-
-    def alias(context: Any, node: Any) -> None:
-        context.add(context[node.inputs[0]], node.name)
-
-    def movedim(context: Any, node: Any) -> None:
-        tensor, *places = (context[name] for name in node.inputs)
-        source, destination = ([int(i) % tensor.rank for i in numpy.ravel(place.val)] for place in places)
-        order = [axis for axis in range(tensor.rank) if axis not in source]
-        for to, axis in sorted(zip(destination, source, strict=True)):
-            order.insert(to, axis)
-        context.add(Builder.transpose(x=tensor, perm=order), node.name)
-
-    for function in (unsafe_chunk, alias, movedim):
-        register_torch_op(function, override=True)
 
 
 def tapped(request: Request) -> Artifact:

@@ -38,14 +38,16 @@ def avg_pool(
     exclude_padding_from_average: bool = False,
     ceil_mode: bool = False,
 ) -> Result:
-    """What a window reaches beyond the padding, in `ceil_mode`, never counts; the padding does unless excluded."""
+    """What a window of `ceil_mode` reaches beyond the edge is padding to Core ML: it counts unless excluded.
+
+    coremltools' documentation says "as PyTorch", which never counts it; the numbers of devices say otherwise.
+    """
     strides = strides or (1,) * len(kernel_sizes)
-    sides = padding(pad_type, pad, x.shape[2:], kernel_sizes, strides)
-    whole = _overhang(x, sides, kernel_sizes, strides, ceil_mode)
-    counted = _padded(torch.ones_like(x[:1, :1]), sides, 0.0 if exclude_padding_from_average else 1.0)
-    beyond = [(0, w - s) for (_, s), (_, w) in zip(sides, whole, strict=True)]
-    share = _mean(_padded(counted, beyond, 0.0), kernel_sizes, strides)
-    return _mean(_padded(x, whole, 0.0), kernel_sizes, strides) / share
+    sides = _overhang(x, padding(pad_type, pad, x.shape[2:], kernel_sizes, strides), kernel_sizes, strides, ceil_mode)
+    mean = _mean(_padded(x, sides, 0.0), kernel_sizes, strides)
+    if not exclude_padding_from_average:
+        return mean
+    return mean / _mean(_padded(torch.ones_like(x[:1, :1]), sides, 0.0), kernel_sizes, strides)
 
 
 def l2_pool(x: Float, kernel_sizes: Ints, pad_type: PadType, strides: Ints | None = None, pad: Ints = ()) -> Result:

@@ -1,0 +1,183 @@
+"""Torch operators that coremltools does not know, or whose numbers would be others: how it is to convert them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# What follows the kernel in a call of a pool, where it does not say: stride, padding, and what the kind adds
+AVERAGE = ((), (0,), False, True, None)
+MAXIMUM = ((), (0,), (1,), False)
+
+
+def teach() -> None:
+    """Shows them to coremltools, which is imported."""
+    from coremltools.converters.mil import register_torch_op
+
+    aliases: dict[Any, list[str]] = {_average: [f"avg_pool{axes}d" for axes in (1, 2, 3)]}
+    aliases[_maximum] = [f"max_pool{axes}d{more}" for axes in (1, 2, 3) for more in ("", "_with_indices")]
+    for function in (_unsafe_chunk, _alias, _movedim):
+        aliases[function] = [function.__name__.lstrip("_")]
+    for kind, (pool, reduce) in {"avg": ("avg_pool", "reduce_mean"), "max": ("max_pool", "reduce_max")}.items():
+        names = [f"adaptive_{kind}_pool{axes}d" for axes in (1, 2, 3)]
+        aliases[_adaptive(pool, reduce)] = names + [f"_{name}" for name in names if kind == "avg"]
+    for function, (first, *others) in aliases.items():
+        function.__name__ = first  # which coremltools knows it by
+        register_torch_op(function, torch_alias=others, override=True)
+
+
+def _inputs(context: Any, node: Any, defaults: Sequence[object] = ()) -> list[Any]:
+    """The first input, and the values of the others, the last ones by their defaults where the node has fewer."""
+    from coremltools.converters.mil.frontend.torch import ops
+
+    first, *others = ops._get_inputs(context, node)
+    values = [getattr(other, "val", other) for other in others]
+    return [first, *values, *defaults[len(values) - 1 :]]
+
+
+def _unsafe_chunk(context: Any, node: Any) -> None:
+    from coremltools.converters.mil import Builder
+
+    tensor, count, axis = _inputs(context, node)
+    context.add(Builder.split(x=tensor, num_splits=count, axis=axis), node.name)
+
+
+def _alias(context: Any, node: Any) -> None:
+    context.add(context[node.inputs[0]], node.name)
+
+
+def _movedim(context: Any, node: Any) -> None:
+    import numpy
+    from coremltools.converters.mil import Builder
+
+    tensor, *places = _inputs(context, node)
+    source, destination = ([int(i) % tensor.rank for i in numpy.ravel(place)] for place in places)
+    order = [axis for axis in range(tensor.rank) if axis not in source]
+    for to, axis in sorted(zip(destination, source, strict=True)):
+        order.insert(to, axis)
+    context.add(Builder.transpose(x=tensor, perm=order), node.name)
+
+
+# --------------------------------------------------------------------------- pools
+
+
+def _average(context: Any, node: Any) -> None:
+    """Never by `ceil_mode`: Core ML divides what lies beyond the edge by the whole kernel, torch by what is inside."""
+    import numpy
+    from coremltools.converters.mil import Builder
+
+    x, kernel, stride, pad, ceil, include, divisor = _inputs(context, node, AVERAGE)
+    kernel, stride, pad = _each_axis(kernel, stride, pad)
+    more: dict[str, Any] = {"ceil_mode": bool(ceil), "count_include_pad": bool(include)}
+    if divisor is not None:
+        more["divisor_override"] = int(divisor)
+    size = x.shape[x.rank - len(kernel) :]
+    torch_says = _of_ones("avg", size, kernel, stride, padding=pad, **more)
+    sides = _sides(size, torch_says.shape, kernel, stride, pad)
+    scale = torch_says / _of_ones("avg", size, kernel, stride, sides)
+    pads = numpy.ravel(sides)
+    pool: dict[str, Any] = {"kernel_sizes": kernel, "strides": stride, "pad_type": "custom", "pad": pads}
+    plain = bool(numpy.allclose(scale, 1, atol=1e-5))
+    if not plain and divisor is None and sides == [(p, p) for p in pad]:  # Core ML's own words for it
+        pool["exclude_padding_from_average"] = plain = True
+    factors = scale.flat[0] if numpy.ptp(scale) == 0 else scale[None, None]
+
+    def made(x: Any, **name: str) -> Any:
+        if plain:
+            return Builder.avg_pool(x=x, **pool, **name)
+        return Builder.mul(x=Builder.avg_pool(x=x, **pool), y=factors, **name)
+
+    context.add(_on_batches(x, kernel, made, node), node.name)
+
+
+def _maximum(context: Any, node: Any) -> None:
+    import numpy
+    from coremltools.converters.mil import Builder
+
+    x, kernel, stride, pad, dilation, ceil = _inputs(context, node, MAXIMUM)
+    if any(numpy.ravel(dilation) != 1):
+        raise ValueError("Core ML has no maximum pool with a dilation; take one without")
+    kernel, stride, pad = _each_axis(kernel, stride, pad)
+    size = x.shape[x.rank - len(kernel) :]
+    windows = _of_ones("max", size, kernel, stride, padding=pad, ceil_mode=bool(ceil)).shape
+    pads = numpy.ravel(_sides(size, windows, kernel, stride, pad))
+    pool = {"kernel_sizes": kernel, "strides": stride, "pad_type": "custom", "pad": pads}
+    made = _on_batches(x, kernel, partial(Builder.max_pool, **pool), node)
+    several = node.kind.endswith("_with_indices")  # the indices are not to be had
+    context.add((made, None) if several else made, node.name)
+
+
+def _each_axis(kernel: np.ndarray, *others: np.ndarray) -> list[list[int]]:
+    """The kernel, its stride and its padding, a number for each axis; no stride is the kernel."""
+    import numpy
+
+    sizes = [numpy.ravel(each).tolist() for each in (kernel, *others)]
+    return [(each or sizes[0]) * (len(sizes[0]) if len(each) == 1 else 1) for each in sizes]
+
+
+def _of_ones(
+    kind: str,
+    size: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    sides: Sequence[tuple[int, int]] = (),
+    **more: Any,
+) -> np.ndarray:
+    """What torch's pool gives of ones, after zeros on their sides."""
+    import torch
+
+    ones = torch.nn.functional.pad(torch.ones(1, 1, *size), [n for pair in reversed(sides) for n in pair])
+    pool = getattr(torch.nn.functional, f"{kind}_pool{len(kernel)}d")
+    found: np.ndarray = pool(ones, kernel, stride, **more)[0, 0].numpy()
+    return found
+
+
+def _sides(
+    size: Sequence[int], windows: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The padding before and after each axis that gives so many windows without `ceil_mode`."""
+    ends = [(n - 1) * s + k - p for n, k, s, p in zip(windows, kernel, stride, pad, strict=True)]
+    return [(p, max(p, end - n)) for n, end, p in zip(size, ends, pad, strict=True)]
+
+
+def _on_batches(x: Any, kernel: Sequence[int], make: Callable[..., Any], node: Any) -> Any:
+    """What `make` gives of a tensor with its batch; of one without, too."""
+    from coremltools.converters.mil import Builder
+
+    if x.rank == len(kernel) + 2:
+        return make(x=x, name=node.name)
+    return Builder.squeeze(x=make(x=Builder.expand_dims(x=x, axes=[0])), axes=[0], name=node.name)
+
+
+def _adaptive(pool: str, reduce: str) -> Callable[[Any, Any], None]:
+    """The pool to sizes: all at once where they divide the map, else each axis for itself, window for window."""
+
+    def adaptive(context: Any, node: Any) -> None:
+        from coremltools.converters.mil import Builder
+
+        x, sizes = _inputs(context, node)
+        axes = range(x.rank - len(sizes), x.rank)
+        divides = all(x.shape[axis] % n == 0 for axis, n in zip(axes, sizes, strict=True))
+        if all(n == 1 for n in sizes):
+            x = getattr(Builder, reduce)(x=x, axes=[*axes], keep_dims=True, name=node.name)
+        elif divides:
+            kernel = [x.shape[axis] // n for axis, n in zip(axes, sizes, strict=True)]
+            how = {"kernel_sizes": kernel, "strides": kernel, "pad_type": "valid"}
+            x = _on_batches(x, kernel, partial(getattr(Builder, pool), **how), node)
+        else:
+            for axis, windows in zip(axes, sizes, strict=True):
+                last = {"name": node.name} if axis == axes[-1] else {}
+                parts = []
+                for n in range(windows):
+                    begin, end = [0] * x.rank, list(x.shape)
+                    begin[axis], end[axis] = n * end[axis] // windows, -(-(n + 1) * end[axis] // windows)
+                    part = Builder.slice_by_index(x=x, begin=begin, end=end)
+                    parts.append(getattr(Builder, reduce)(x=part, axes=[axis], keep_dims=True))
+                x = Builder.concat(values=parts, axis=axis, **last)
+        context.add(x, node.name)
+
+    return adaptive
