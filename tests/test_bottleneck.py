@@ -108,10 +108,50 @@ def test_operators_that_were_not_fused_are_named(told: Any) -> None:
 
 
 def test_small_layers_leave_the_kernels_themselves(told: Any) -> None:
-    graph = product(10**7, 4 * MIB, "int8")
-    found = told(graph, ms=0.35, ops={"QLinearConv": 0.33}, precision=INT8)
-    assert found.cause == "kernels" and found.instruction == "AVX-512 VNNI"
-    assert "11.4 of 80.0 int8 MACs a cycle (AVX-512 VNNI, by the measured float32 roof)" in found.says
+    found = told(product(10**7, 4 * MIB), ms=1.0, ops={"Conv": 0.95})
+    assert found.cause == "kernels" and found.instruction == "AVX-512 FMA"
+    assert "4.00 of 20.0 float32 MACs a cycle (AVX-512 FMA, by the measured float32 roof)" in found.says
+
+
+def test_a_roof_of_float32_tells_nothing_of_int8(told: Any) -> None:
+    found = told(product(10**7, 4 * MIB, "int8"), ms=0.35, ops={"QLinearConv": 0.33}, precision=INT8)
+    assert found.cause == "unknown" and found.instruction == "AVX-512 VNNI"
+    assert "11.4 of at most 128 int8 MACs a cycle (AVX-512 VNNI), and no roof is measured in int8" in found.says
+    assert found.shares["arithmetic"] == pytest.approx(0.0893, abs=0.001)
+
+
+NO_CLOCK = {**XEON, "clock_mhz": None}
+PI = {"features": ["asimd", "asimddp"], "caches": XEON["caches"], "clock_mhz": 1500.0, "cores": 4}
+
+
+@pytest.mark.parametrize(
+    ("macs", "dtype", "given", "says"),
+    [
+        (9 * 10**9, "int8", {"precision": INT8}, "409 int8 GMAC/s (AVX-512 VNNI), more than the clock that the device"),
+        (2 * 10**9, "float32", {"roofs": None}, "90.9 float32 GMAC/s (AVX-512 FMA), more than the clock that the dev"),
+        (2 * 10**9, "float32", {}, "90.9 float32 GMAC/s (AVX-512 FMA), more than the measured roof allows"),
+        (3 * 10**9, "int8", {"precision": INT8, "environment": PI}, "136 int8 GMAC/s (SDOT), more than the clock that"),
+        (9 * 10**9, "int8", {"precision": INT8, "environment": NO_CLOCK}, "peak is not known: the device tells"),
+        (10**9, "int8", {"precision": INT8, "environment": {}}, "by what the device multiplies is not known"),
+    ],
+)
+def test_a_peak_that_the_variant_exceeds_or_that_no_clock_gives_is_none(
+    told: Any, macs: int, dtype: str, given: Mapping[str, Any], says: str
+) -> None:
+    found = told(product(macs, 4 * MIB, dtype), ms=22.0, ops={"Conv": 21.5}, **given)
+    assert says in found.says and "MACs a cycle" not in found.says
+    assert "arithmetic" not in found.shares and (found.macs_per_cycle, found.peak_macs_per_cycle) == (None, None)
+    assert found.cause != "arithmetic"
+
+
+def test_a_rate_of_memory_that_the_variant_exceeds_is_no_limit(told: Any) -> None:
+    found = told(product(16 * MIB, 64 * MIB), ms=2.7, ops={"Gemm": 2.6})
+    assert "memory" not in found.shares and found.cause == "unknown"
+    assert "which is 24.9 GB/s, more than the 12.0 GB/s measured" in found.says
+
+
+def test_no_share_is_above_all_of_the_latency(told: Any) -> None:
+    assert told(product(10**4, 4000), ms=0.012, ops={}, call=0.018).shares["calls"] == 1.0
 
 
 def test_weights_that_are_narrower_than_the_arithmetic_have_the_peak_of_the_arithmetic(told: Any) -> None:

@@ -93,7 +93,7 @@ class MachineFacts(TypedDict):
     features: list[str]
     memory_bytes: int | None
     caches: dict[str, int]  # "L1" (of data), "L2", ...: bytes that the first core has, its share and others'
-    clock_mhz: float | None  # the highest of the first core; in a virtual machine what it is told
+    clock_mhz: float | None  # the highest of the first core; virtual machines tell none
     governor: str | None
     virtual: str | None
     now: MachineNow
@@ -141,7 +141,7 @@ def facts(texts: Texts) -> MachineFacts:
         "features": [f for f in FEATURES if f in flags],
         "memory_bytes": _meminfo(texts, "MemTotal"),
         "caches": caches(texts),
-        "clock_mhz": _clock(texts, cpu),
+        "clock_mhz": _clock(texts),
         "governor": _line(texts.get(f"{CPU0}/cpufreq/scaling_governor")),
         "virtual": _line(_virtual(texts, flags)),
         "now": _now(texts),
@@ -161,10 +161,10 @@ def caches(texts: Texts) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _clock(texts: Texts, cpu: Mapping[str, str]) -> float | None:
+def _clock(texts: Texts) -> float | None:
+    """Never "cpu MHz" of /proc/cpuinfo: that is the clock of a moment, or in a virtual machine a nominal one."""
     khz = _whole(texts.get(f"{CPU0}/cpufreq/cpuinfo_max_freq", ""))
-    mhz = re.fullmatch(r"([0-9]{1,6})(?:\.[0-9]*)?", cpu.get("cpu MHz", ""))
-    return khz / 1000 if khz else float(mhz[1]) if mhz else None
+    return khz / 1000 if khz else None
 
 
 def _line(text: str | None) -> str | None:

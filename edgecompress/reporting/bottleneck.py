@@ -3,7 +3,8 @@
 Each cause takes at least a share of the latency: calls (of an empty model, or what lies outside of operators),
 operators that only convert, operators that were not fused, the bytes that no cache holds at the measured rate of
 memory, and the MACs at the peak of the device's instructions. The largest is named if it is no less than what none of
-them explains. Else the kernels are slow, or where a cause is not known nobody knows, and the sentence says why.
+them explains. Else the kernels are slow, or where a cause is not known nobody knows, and the sentence says why. A limit
+that the variant itself exceeds is none: a roof that was measured too low, or a clock that is not the highest.
 """
 
 from __future__ import annotations
@@ -46,21 +47,23 @@ class Instruction(NamedTuple):
 # The widest of each dtype first: the MACs of one instruction times those that the widest cores start in a cycle.
 # Of 512 and 256 bits two (Intel 64 and IA-32 Architectures Optimization Reference Manual; AMD's Zen 4 starts one of 512
 # bits: Software Optimization Guide for the AMD Zen4 Microarchitecture, 57647), in 512 bits 16 float32 or, by VPDPBUSD,
-# 64 int8. AMX: 2048 int8 or 1024 bfloat16 operations, a MAC being two (the same manual of Intel's). Neon: two of 128
-# bits (Arm, Cortex-A76 and Neoverse N2 Software Optimization Guides): FMLA 4 float32 or 8 float16, SDOT 16, SMMLA 32.
+# 64 int8. AMX: 2048 int8 or 1024 bfloat16 operations, a MAC being two (the same manual of Intel's). Neon: four of 128
+# bits (Arm, Cortex-X1 and Neoverse V1 Software Optimization Guides; Cortex-A76 starts two): FMLA 4 float32 or 8
+# float16, SDOT 16, SMMLA 32.
 # Int8 without any of them takes several instructions, as many as the runtime's kernel happens to use: no row.
 INSTRUCTIONS = (
     Instruction("int8", "amx_int8", "AMX", 1024),
     Instruction("int8", "avx512_vnni", "AVX-512 VNNI", 128),
     Instruction("int8", "avx_vnni", "AVX-VNNI", 64),
-    Instruction("int8", "i8mm", "SMMLA", 64),
-    Instruction("int8", "asimddp", "SDOT", 32),
+    Instruction("int8", "i8mm", "SMMLA", 128),
+    Instruction("int8", "asimddp", "SDOT", 64),
     Instruction("bfloat16", "amx_bf16", "AMX", 512),
-    Instruction("float16", "asimdhp", "FMLA", 16),
+    Instruction("float16", "asimdhp", "FMLA", 32),
     Instruction("float32", "avx512f", "AVX-512 FMA", 32),
     Instruction("float32", "avx2", "AVX2 FMA", 16),
-    Instruction("float32", "asimd", "FMLA", 8),
+    Instruction("float32", "asimd", "FMLA", 16),
 )
+ROOF = "float32"  # what the profiler roofline multiplies
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -120,7 +123,8 @@ def _calls(facts: Facts) -> tuple[float | None, str]:
     if not known(call) and not total:
         return None, call.reason
     if empty >= outside:
-        return empty, f"a call of an empty model takes {plain(call.value, 'ms')} of its {plain(facts.ms, 'ms')}"
+        words = f"a call of an empty model takes {plain(call.value, 'ms')} of its {plain(facts.ms, 'ms')}"
+        return min(empty, 1.0), words
     return outside, f"{_percent(outside)} of its {plain(facts.ms, 'ms')} lie outside of its operators"
 
 
@@ -149,6 +153,8 @@ def _memory(facts: Facts) -> tuple[float | None, str]:
     words = f"no cache holds {plain(moved, 'bytes')} of a call, which is {significant(at, 3)} GB/s"
     if not rate:
         return None, f"{words}, and the rate of memory was not measured: {NO_ROOFS}"
+    if at > rate:
+        return None, f"{words}, more than the {significant(rate, 3)} GB/s measured, so the rate of memory is not known"
     return at / rate, f"{words}, {_percent(at / rate)} of the {significant(rate, 3)} GB/s measured"
 
 
@@ -162,21 +168,28 @@ def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
     found.macs = sum(macs.values())
     if not found.macs:
         return 0.0, "it multiplies nothing"
-    main, measured = max(macs, key=lambda dtype: macs[dtype]), bool((facts.roofs.get("compute") or {}).get("gflops"))
     peaks = {dtype: _peak(facts, dtype) for dtype, n in macs.items() if n}
-    ghz, instruction, top = _ghz(facts), _instruction(facts.report, main), peaks[main]
-    reached, found.instruction = found.macs / (facts.ms * 1e6), instruction.name if instruction else ""
+    main = max(macs, key=lambda dtype: macs[dtype])
+    measured, ghz, instruction = _roof(facts, main) is not None, _ghz(facts), _instruction(facts.report, main)
+    found.instruction = instruction.name if instruction else ""
+    reached, top = found.macs / (facts.ms * 1e6), peaks[main]
+    share = sum(macs[dtype] / peak for dtype, peak in peaks.items() if peak) / (facts.ms * 1e6)
+    if None in peaks.values() or top is None or share > 1:
+        by = f" ({found.instruction})" if found.instruction else ""
+        limit = "the measured roof" if measured else "the clock that the device tells"
+        why = "the device tells no highest clock" if instruction else "by what the device multiplies is not known"
+        doubt = f"more than {limit} allows, so" if share > 1 else "and"
+        said = f"it computes {significant(reached, 3)} {main} GMAC/s{by}, {doubt} its peak is not known"
+        return None, said if share > 1 else f"{said}: {why}"
     if ghz:
-        found.macs_per_cycle, found.peak_macs_per_cycle = reached / ghz, top / ghz if top else None
-    of = f" of {'' if measured else 'at most '}{significant(top / (ghz or 1.0), 3)}" if top else ""
+        found.macs_per_cycle, found.peak_macs_per_cycle = reached / ghz, top / ghz
+    of = f"{'' if measured else 'at most '}{significant(top / (ghz or 1.0), 3)}"
     by = ", ".join(filter(None, [found.instruction, "by the measured float32 roof" if measured else ""]))
     unit = f"{main} MACs a cycle" if ghz else f"{main} GMAC/s"
-    words = f"it computes {significant(reached / (ghz or 1.0), 3)}{of} {unit}{f' ({by})' if by else ''}"
-    share = sum(macs[dtype] / peak for dtype, peak in peaks.items() if peak) / (facts.ms * 1e6)
-    if None in peaks.values():
-        return None, f"{words}, and its peak is not known"
+    words = f"it computes {significant(reached / (ghz or 1.0), 3)} of {of} {unit} ({by})"
     if not measured:
-        facts.at_least["arithmetic"] = f"{words}, and no roof was measured: {NO_ROOFS}"
+        why = f"no roof was measured: {NO_ROOFS}" if main == ROOF else f"no roof is measured in {main}"
+        facts.at_least["arithmetic"] = f"{words}, and {why}"
     return share, f"{words}, {_percent(share)}"
 
 
@@ -200,14 +213,16 @@ def _ghz(facts: Facts) -> float | None:
     return mhz * min(facts.report.threads(facts.variant.name), cores) / 1e3 if mhz else None
 
 
+def _roof(facts: Facts, dtype: str) -> float | None:
+    """The GMAC/s measured in this dtype; by what instructions is not known, so they tell nothing of others."""
+    gflops = (facts.roofs.get("compute") or {}).get("gflops")
+    return gflops / 2 if gflops and dtype == ROOF else None
+
+
 def _peak(facts: Facts, dtype: str) -> float | None:
-    """The most GMAC/s: as often the measured float32 roof as the instruction does more, or at most its own."""
-    own, single = _instruction(facts.report, dtype), _instruction(facts.report, "float32")
-    roof, ghz = (facts.roofs.get("compute") or {}).get("gflops"), _ghz(facts)
-    if roof:
-        more = 1.0 if dtype == "float32" else own.macs / single.macs if own and single else None
-        return roof / 2 * more if more else None
-    return ghz * own.macs if own and ghz else None
+    """The most GMAC/s: as measured, or at most what the instruction does."""
+    own, ghz = _instruction(facts.report, dtype), _ghz(facts)
+    return _roof(facts, dtype) or (ghz * own.macs if own and ghz else None)
 
 
 # ------------------------------------------------------------------ in words

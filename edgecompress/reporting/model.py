@@ -374,7 +374,7 @@ class Agreement(Part):
 class RoofOperator(Part):
     """An operator under the roofs: its own time, and the MACs and bytes that its shapes tell.
 
-    `bound`: memory left of the corner; right of it only float32 has a measured roof.
+    `bound`: memory left of the corner; right of it only float32 has a measured roof. Unknown above a roof.
     """
 
     name: str
@@ -405,7 +405,8 @@ class Bottleneck(Part):
     """What holds a variant back: `cause` takes most of its latency by `shares`, what each takes at least.
 
     `unknown`: why a cause has no share, or only one that it takes at least. "kernels": most is explained by none. A
-    peak is by the measured float32 roof, or at most that of the `instruction`; None where neither is known.
+    peak is that of the `instruction` at the highest clock, in float32 the measured roof; None where neither is known,
+    or where the variant computes more than that.
     """
 
     cause: Literal["calls", "conversions", "unfused", "memory", "arithmetic", "kernels", "unknown"]

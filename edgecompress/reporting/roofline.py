@@ -26,8 +26,8 @@ _TITLE = "Roofline: which operators wait for memory"
 _CAPTION = (
     "One dot per operator that multiplies, its area its time; both axes logarithmic. Left of the corner an operator is "
     "memory-bound (pale): fewer bytes would make it faster, more arithmetic units would not. The roofs were measured "
-    "on the device, the flat one in float32: what is narrower may lie above it, and right of the corner (half pale) "
-    "nobody knows what binds it; what stays in a cache may lie above the slope."
+    "on the device, the flat one in float32: what is narrower may lie above it, and what stays in a cache above the "
+    "slope. What binds an operator above a roof, or a narrower one right of the corner, is not known (half pale)."
 )
 
 
@@ -69,14 +69,15 @@ def _sum(a: OpWork, b: OpWork) -> OpWork:
 
 
 def _op(op: Table, cost: OpWork, roofs: tuple[float, float]) -> RoofOperator:
-    """An operator under the roofs. Right of the corner only float32 has one: of others nobody knows what binds them."""
+    """An operator under the roofs. Right of the corner only float32 has one; a roof below it is none of its."""
     macs, moved = cost["macs"] or 0, cost["bytes"]
     gflops, gb_per_s = 2 * macs / (op["ms"] * 1e6), moved / (op["ms"] * 1e6)
     under = RoofOperator(op["name"], op["type"], op["ms"], macs, moved, cost["dtype"], gflops, gb_per_s)
     under.flops_per_byte = 2 * macs / moved if moved else None
     if under.flops_per_byte is not None and under.flops_per_byte < roofs[0] / roofs[1]:
-        under.bound, under.of_roof = "memory", gb_per_s / roofs[1]
-    elif cost["dtype"] in ("float32", ""):
+        if gb_per_s <= roofs[1]:
+            under.bound, under.of_roof = "memory", gb_per_s / roofs[1]
+    elif cost["dtype"] in ("float32", "") and gflops <= roofs[0]:
         under.bound, under.of_roof = "compute", gflops / roofs[0]
     return under
 
