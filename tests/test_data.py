@@ -141,6 +141,68 @@ def test_labels_may_be_rows(tmp_path: Path, factory: Callable[[Fn], str]) -> Non
     assert read(found, "test", "labels").shape == (3, 4)
 
 
+def test_labels_beside_the_inputs_of_a_dictionary_are_labels(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    found = run(tmp_path, factory(lambda split: ({"image": np.full(3, i), "labels": i} for i in range(3))))
+    assert [spec.name for spec in found.inputs] == ["image"]
+    assert read(found, "test", "labels").tolist() == [0, 1, 2]
+
+
+def test_names_of_classes_are_their_numbers_in_the_declared_order(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    named = factory(lambda split: ((np.full(2, i), name) for i, name in enumerate(["dog", np.str_("cat"), "dog"])))
+    assert read(run(tmp_path, named, labels=("dog", "cat")), "test", "labels").tolist() == [0, 1, 0]
+    with pytest.raises(InputError, match="split 'calibrate', item 1: the source's labels have no 'cat', did you mean"):
+        run(tmp_path / "other", named, labels=("dog", "cart"))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        np.float32,
+        lambda label: np.array([label]),
+        lambda label: np.array([label], np.float32),
+        lambda label: np.eye(5)[label],
+        lambda label: np.eye(5, dtype=np.uint8)[label],
+    ],
+)
+def test_classes_in_another_form_are_numbers_for_top_k_alone(
+    tmp_path: Path, factory: Callable[[Fn], str], form: Callable[[int], Any]
+) -> None:
+    origin = factory(lambda split: ((np.ones(2), form(i % 5)) for i in range(7)))
+    for metric in ("top1", "top5"):
+        found = run(tmp_path / metric, origin, metric=metric)
+        for split in SPLITS:
+            assert read(found, split, "labels").tolist() == [0, 1, 2, 3, 4, 0, 1]
+        assert read(found, "test", "labels").dtype == np.int64
+    kept = np.stack([np.asarray(form(i % 5)) for i in range(7)])
+    assert (read(run(tmp_path / "mse", origin, metric="mse"), "test", "labels") == kept).all()
+
+
+@pytest.mark.parametrize("other", [np.float32(0.5), np.array([0.0, 0.5]), np.array([1, 1]), np.array([[0], [1]])])
+def test_labels_that_are_no_classes_stay_as_they_are_in_all_splits(
+    tmp_path: Path, factory: Callable[[Fn], str], other: Any
+) -> None:
+    whole = np.ones_like(other) * (np.arange(other.size) == 0).reshape(other.shape)
+    items = {"calibrate": [whole, whole], "select": [whole], "test": [whole, other]}
+    found = run(tmp_path, factory(lambda split: ((np.ones(2), label) for label in items[split])))
+    assert read(found, "test", "labels").tolist() == [whole.tolist(), other.tolist()]
+    assert read(found, "calibrate", "labels").tolist() == [whole.tolist()] * 2
+
+
+def test_how_many_items_are_read_is_told_meanwhile(
+    tmp_path: Path, factory: Callable[[Fn], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "TOLD_S", 0.0)
+    told = list[tuple[float, str]]()
+    options = json.loads(json.dumps({"source": dataclasses.asdict(Source("nets:build", "", samples=4))}))
+    options["source"]["data"] = factory(lambda split: numbered(100))
+    data.run(Request({}, tmp_path, options, Context(seed=0), progress=lambda done, what: told.append((done, what))))
+    assert [what.partition(",")[0] for _, what in told if "items" in what][:4] == [
+        f"calibrate: {n} items read" for n in (1, 2, 3, 4)
+    ]
+    assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1][0] <= 1
+    assert all(what.endswith(" per second") for _, what in told if "items" in what)
+
+
 @pytest.mark.parametrize(
     ("items", "says"),
     [
@@ -151,7 +213,14 @@ def test_labels_may_be_rows(tmp_path: Path, factory: Callable[[Fn], str]) -> Non
         (lambda: iter([np.array([{}])]), r"item 0: 'input' is object, not numbers"),
         (lambda: iter([({"x\0": np.ones(1)}, 0)]), r"an input cannot be called 'x\\x00'"),
         (lambda: iter([({"labels": np.ones(1)}, 0)]), r"an input cannot be called 'labels'"),
-        (lambda: iter([(np.ones(2), 1), np.ones(2)]), r"item 1 has \['input'\], those before it have \['input', 'lab"),
+        (
+            lambda: iter([[np.ones(2), 1]]),
+            r"item 0: 'input' is a list of parts of unlike shapes; .* tuple \(inputs, label",
+        ),
+        (lambda: iter([None]), r"item 0: 'input' is None, not numbers"),
+        (lambda: iter([(np.ones(2), "cat")]), r"item 0: the label 'cat' is a name; .*source.labels="),
+        (lambda: iter([(np.ones(2), b"cat")]), r"item 0: the label is a bytes, not numbers"),
+        (lambda: iter([(np.ones(2), 1), np.ones(2)]), r"item 1 has input, those before it have input, lab"),
         (lambda: iter([(np.ones(2), float("inf"))]), r"item 0: 'labels' holds NaN or infinite"),
         (lambda: (1 / 0 for _ in range(1)), r"users_data:items\('calibrate'\) raised ZeroDivisionError.*debug it"),
     ],

@@ -135,6 +135,11 @@ def test_a_wrong_input_of_a_run_is_told(shipped: Result, inputs: Any, says: str)
         ("data", object(), "data: 'input' is a object of object, not numbers"),
         ("data", {"tests": (ITEMS, LABELS), "test": ITEMS}, "data: 'tests' is no split"),
         ("data", ["images", "labels"], "not numbers; give pkg.mod:fn, a path"),
+        (
+            "data",
+            (ITEMS, [*map(str, LABELS)]),
+            "data: 'labels' is text; give classes as whole numbers from 0 on",
+        ),
         ("data", lambda split: 1 / 0, "data: the function given raised ZeroDivisionError"),
         ("target", 3, "target: is a int"),
         ("target", [], "target: the list is empty"),

@@ -147,6 +147,16 @@ def test_an_item_of_another_shape_is_named(tmp_path: Path) -> None:
         ((8, 8, 3), (3, 8, 8), "the channels come last"),
         ((3, 9, 9), (3, 8, 8), "resize, crop"),
         ((7,), (5,), r"\[pad\]"),
+        ((1, 8, 8, 3), (3, 8, 8), "an item has no batch axis: .*; then the channels come last"),
+        ((16, 3, 8, 8), (3, 8, 8), "not a batch of 16: give each by itself"),
+        ((), (3, 8, 8), r"items are \(inputs, label\), in this order"),
+        ((40, 16), (16, 40), r"the other way round: .*numpy.swapaxes\(data, 1, 2\)"),
+        ((1, 8, 8), (3, 8, 8), r"numpy.repeat\(data, 3, 1\)"),
+        ((8, 8, 1), (8, 8, 3), r"numpy.repeat\(data, 3, 3\)"),
+        ((192,), (3, 8, 8), r"reshape each item to \[3, 8, 8\]"),
+        ((8, 8), (64,), r"reshape each item to \[64\]"),
+        ((8, 8), (8, 8, 1), r"reshape each item to \[8, 8, 1\]"),
+        ((6, 4, 8), (3, 8, 8), "resize, crop"),  # as many, but of another order
     ],
 )
 def test_items_of_another_shape_are_told_what_to_change(

@@ -278,6 +278,26 @@ def test_what_does_not_work_is_said_in_one_line(name: str, tmp_path: Path) -> No
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (lambda image: image[:, None], "an item has no batch axis: leave it out"),
+        (lambda image: np.stack([image] * 5, 1), "one sample, not a batch of 5: give each by itself"),
+        (lambda image: np.moveaxis(image, 1, -1), 'the channels come last: set layout = "NCHW"'),
+        (lambda image: np.moveaxis(image, 1, -1).astype(np.uint8), "come last: .*; 'image': set scale = 0.0039"),
+        (lambda image: image.astype(np.float64), r'save it as .astype\("float32"\)$'),
+        (lambda image: image[:, :1], r"the data has one channel, the model takes 3: numpy.repeat\(data, 3, 1\)$"),
+        (lambda image: image[:, :2], "check the data's shape and"),
+        (lambda image: np.arange(len(image)), r"a single number: items are \(inputs, label\), in this order$"),
+    ],
+)
+def test_what_a_forward_would_take_is_tried(
+    given: Callable[[np.ndarray], np.ndarray], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=f"its forward does not take the data .*{says}"):
+        load(tmp_path, "plain", {"image": np.ascontiguousarray(given(images()["image"]))})
+
+
 def test_a_net_that_branches_on_its_values_cannot_be_traced(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tiny_nets:branching: torch\.export cannot trace it"):
         program(tmp_path, "branching", rows())

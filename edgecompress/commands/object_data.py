@@ -107,12 +107,16 @@ def array(value: object, name: str) -> np.ndarray:
     """An array of numbers: float64, which numpy makes where nobody says, as float32. Raises InputError."""
     import numpy as np
 
+    from edgecompress.data import npy, tensors
+
     if hasattr(value, "detach"):  # a tensor of torch, on whatever device
         value = value.detach().cpu().numpy()
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
         raise InputError(f"data: '{name}' is not an array: {user_code.error_line(error)}; give {KNOWN}") from error
+    if array.dtype.kind in "US" and name == tensors.LABELS:
+        raise InputError(f"data: '{name}' is text; {npy.CLASSES}")
     if array.dtype.kind not in "biuf":
         raise InputError(f"data: '{name}' is a {type(value).__name__} of {array.dtype}, not numbers; give {KNOWN}")
     return array.astype("float32") if array.dtype == "float64" else array

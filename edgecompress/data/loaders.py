@@ -32,7 +32,7 @@ VALIDATION = ("val", "valid", "validation", "dev", "eval")  # what others call d
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 UNREAD = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw", ".raw", ".exr"}
 DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
-ROWS = 512  # of an image, that are converted at once
+ROWS = 64  # of an image, that are converted at once: their copies stay small, which is several times as fast
 LARGEST_IMAGE = 1 << 30  # bytes of a file
 
 
@@ -48,7 +48,25 @@ def feed(source: Source, request: Request, splits: Sequence[str] = SPLITS) -> Fe
     """The data that `source.data` names: one feed per split, or a single one without splits."""
     every = _every(source, request, splits)
     asked = {split: items for split, items in every.sets.items() if split in (*splits, WHOLE)}
-    return Feed({split: _padded(items, source.pad) for split, items in asked.items()}, every.classes)
+    sets = {split: _padded(_numbered(items, source.labels), source.pad) for split, items in asked.items()}
+    return Feed(sets, every.classes)
+
+
+def _numbered(items: Items, classes: Sequence[str]) -> Items:
+    """The items, those labels that are names of classes as their numbers in the source's `labels`."""
+
+    def every(limit: int | None) -> Iterator[Item]:
+        for inputs, label in items(limit):
+            if isinstance(label, str) and label not in classes:
+                raise InputError(
+                    f"the source's labels have no '{label[:60]}'{did_you_mean(label, classes)}"
+                    if classes
+                    else f"the label '{label[:60]}' is a name; give the number of its class, from 0 on, or name the "
+                    "classes in the order of the model's outputs: --set 'source.labels=[\"...\", ...]'"
+                )
+            yield inputs, classes.index(label) if isinstance(label, str) else label
+
+    return every
 
 
 def _padded(items: Items, pads: Mapping[str, Pad]) -> Items:
@@ -176,7 +194,8 @@ def _item(item: Inputs | tuple[Inputs, ArrayLike | None]) -> Item:
     """What a factory yielded as inputs by name and label."""
     inputs, label = item if isinstance(item, tuple) and len(item) == 2 else (item, None)
     if isinstance(inputs, Mapping):
-        return {str(name): value for name, value in inputs.items()}, label
+        named = {str(name): value for name, value in inputs.items()}
+        return named, named.pop(tensors.LABELS, None) if label is None else label
     if isinstance(inputs, tuple):
         return dict(zip(tensors.unnamed(len(inputs)), inputs, strict=True)), label
     return {tensors.INPUT: inputs}, label

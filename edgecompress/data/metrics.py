@@ -199,23 +199,37 @@ def _classes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The labels as indices into the last axis of the logits; raises InputError when one is out of range."""
     import numpy as np
 
+    count, swapped = logits.shape[-1], "; an item is (inputs, label), in this order" if labels.ndim > 2 else ""
     if labels.dtype.kind not in "iub":
         raise InputError(
-            f"labels are {labels.dtype}, but classes are whole numbers; of a regression give --metric mse or mae"
+            f"labels are {labels.dtype} {list(labels.shape)}, but classes are whole numbers"
+            f"{swapped or '; of a regression give --metric mse or mae'}"
         )
     if labels.shape != logits.shape[:-1]:
         raise InputError(
-            f"labels {list(labels.shape)} do not fit an output {list(logits.shape)}; give one label per row"
+            f"labels {list(labels.shape)} do not fit an output {list(logits.shape)}; give one label per row{swapped}"
         )
-    count = logits.shape[-1]
     wrong = np.argwhere((labels < 0) | (labels >= count))
     if len(wrong):
         where = tuple(int(i) for i in wrong[0])
-        message = (
-            f"label {int(labels[where])} is out of range: the model has classes 0 to {count - 1}; correct the labels"
-        )
+        remedy = "correct the labels" if count > 1 else "of a regression give --metric mse or mae, of two classes auc"
+        message = f"label {int(labels[where])} is out of range: the model has classes 0 to {count - 1}; {remedy}"
         raise _BadItem(where[0], message)
     return labels.astype(np.int64)
+
+
+def class_numbers(labels: np.ndarray) -> np.ndarray | None:
+    """Labels of top-k as numbers of classes, [n], where each item is one in another form; None where some is not.
+
+    The forms: [n, 1], real numbers that are whole, and [n, classes] with a single 1 among zeros.
+    """
+    import numpy as np
+
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        single = ((labels == 1).sum(axis=1) == 1) & ((labels == 0).sum(axis=1) == labels.shape[1] - 1)
+        return labels.argmax(axis=1) if single.all() else None
+    flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    return np.array(flat, np.int64) if flat.ndim == 1 and (flat == np.floor(flat)).all() else None
 
 
 def _top(k: int, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -23,6 +23,10 @@ MOST_AXES = 32
 MOST_BYTES = (1 << 62) - 1
 SHOWN = 80  # characters of a type or a shape in an error
 NUMBERS = "biuf"  # kinds of dtype
+CLASSES = (
+    "give classes as whole numbers from 0 on, in the model's order; if it has them sorted by name, "
+    "numpy.unique(names, return_inverse=True)[1] are they"
+)
 ITEM_BYTES = 512 << 20  # of all inputs together
 
 
@@ -108,7 +112,7 @@ def _check(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
     """Raises InputError for what is no array of numbers."""
     if dtype.kind not in NUMBERS or dtype.subdtype or not all(type(size) is int and size >= 0 for size in shape):
         what = f"{str(dtype)[:SHOWN]} {str(list(shape))[:SHOWN]}"
-        remedy = "give classes as whole numbers from 0 on" if dtype.kind in "US" else "save it again with numpy.save"
+        remedy = CLASSES if dtype.kind in "US" else "save it again with numpy.save"
         raise InputError(f"{where}: must be plain numbers; it is {what}; {remedy}")
     if len(shape) > MOST_AXES:
         raise InputError(f"{where}: has {len(shape)} axes, more than {MOST_AXES}")

@@ -24,6 +24,7 @@ LONGEST_NAME = 200  # bytes
 MOST_NUMBERS = 1 << 27  # of an input or output, for one item
 CHANNELS = (1, 3)  # of a picture
 CHANNELS_FIRST = 'set layout = "NCHW" in [preprocess], or give --set preprocess.layout=NCHW'
+SWAPPED = "an item's input is a single number: items are (inputs, label), in this order"
 INPUT = "input"  # the name of an array that came without one; several are input_0, input_1, ...
 
 
@@ -147,6 +148,8 @@ def paired(required: Sequence[TensorSpec], available: Sequence[TensorSpec]) -> d
 def misnamed(takes: Sequence[str], has: Sequence[str], who: str) -> str:
     """What is wrong with the names of the data's arrays, and what to do."""
     said = f"{who} takes {', '.join(takes)}, the data has: {', '.join(has)}"
+    if len(has) > 2 and list(has) == unnamed(len(has)):
+        said += " (a tuple of more than two is as many inputs: (inputs, label) has a label)"
     if len(takes) == len(has):
         return f"{said}; rename the data's arrays to match"
     files, fields = (", ".join(each.format(name) for name in takes) for each in ("{}.npy", "'{}': array"))
@@ -202,8 +205,23 @@ def remedy(data: Shape, model: Shape) -> str:
                 f'set layout = "NCHW", and resize and crop to {model[1]}, in [preprocess] '
                 f"(--set preprocess.layout=NCHW --set preprocess.resize={model[1]} --set preprocess.crop={model[1]})"
             )
+    if not data and model:
+        return SWAPPED
     if len(data) == len(model) + 1 and data[0] == 1:
-        return "an item has no batch axis: leave it out, as array[:, 0] or array.squeeze(1) does"
+        way = "an item has no batch axis: leave it out, as array[:, 0] or array.squeeze(1) does"
+        return way if fits(model, data[1:]) else f"{way}; then {remedy(data[1:], model)}"
+    if len(data) == len(model) + 1 and fits(model, data[1:]):
+        return f"an item is one sample, not a batch of {data[0]}: give each by itself"
+    if len(data) == len(model) == 2 and fits(model, data[::-1]):
+        return "the two axes are the other way round: save the data as numpy.swapaxes(data, 1, 2)"
+    others = [i for i, (a, b) in enumerate(zip(data, model, strict=False)) if a != b]
+    if len(data) == len(model) == 3 and len(others) == 1 and data[others[0]] == 1:
+        axis = others[0]
+        return f"the data has one channel, the model takes {model[axis]}: numpy.repeat(data, {model[axis]}, {axis + 1})"
+    sizes = [[size for size in shape if isinstance(size, int)] for shape in (data, model)]
+    whole = sizes == [[*data], [*model]] and math.prod(sizes[0]) == math.prod(sizes[1])
+    if whole and (1 in (len(data), len(model)) or [n for n in data if n != 1] == [n for n in model if n != 1]):
+        return f"the numbers are as many: reshape each item to {sizes[1]}"
     if len(data) < 3 and len(model) < 3:
         return "give each item as many values as the model takes (sequences: [pad] of the source)"
     return "check the preprocessing (resize, crop, layout)"

@@ -6,6 +6,7 @@ Items stream through in chunks: memory stays that of a chunk, however many there
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, islice
@@ -18,7 +19,7 @@ from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import AUGMENT, WARNINGS, Artifact, Dim, Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
-from edgecompress.data import loaders, npy, preprocess, repeated_items, tensors, texts
+from edgecompress.data import loaders, metrics, npy, preprocess, repeated_items, tensors, texts
 from edgecompress.data.loaders import WHOLE, Item, Items
 from edgecompress.data.repeated_items import ItemWriter, RepeatedItems
 from edgecompress.stages import doubts
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = "dict[str, np.ndarray]"  # an item, or a block of them: each input, and the label where there is one
 
 CHUNK, CHUNK_BYTES = 64, 64 << 20  # items that are held at once, and when they are too large for so many
+TOLD_S = 2.0  # between two words on how far the reading is
 RAW = "raw"  # the folder of the first test item as the user gave it
 SHARES = {"calibrate": 1, "select": 1, "test": 2}  # of a set that is split by seed
 LENDERS = {"calibrate": ("select", "test"), "select": ("calibrate", "test"), "test": ("select", "calibrate")}
@@ -67,7 +69,8 @@ def run(request: Request) -> Artifact:
     groups = _groups(feed.sets)
     for index, (origin, splits) in enumerate(groups.items()):
         request.progress(index / len(groups), f"{origin or 'data'}: reading")
-        items = feed.sets[origin](None if limit is None else limit * len(splits))
+        most = None if limit is None else limit * len(splits)
+        items = _counted(feed.sets[origin](most), request, origin or "data", (index, len(groups), most))
         if splits == (origin,):
             writers[origin] = _write(request.out / origin, _named(items, origin), source.preprocess)
         else:
@@ -79,6 +82,7 @@ def run(request: Request) -> Artifact:
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
     if pretrained_folder.is_one(Path(source.model)):
         pretrained_folder.keep_tokenizer(Path(source.model), request.out / pretrained_folder.TOKENS)
+    _number_classes(source, writers)
     divided = [[origin or "data", *splits] for origin, splits in groups.items() if splits != (origin,)]
     facts = {**_facts(source, feed, writers), "split_by_seed": bool(divided), "cut": divided}
     if len(source.lengths) > 1 and texts.MASK in writers["test"].columns:
@@ -106,7 +110,9 @@ def training(request: Request) -> Artifact:
     feed = loaders.feed(source, request, (TRAIN,))
     if TRAIN not in feed.sets:
         return Artifact(request.out, "samples", facts={"splits": {TRAIN: 0}}).write()
-    writer = _write(request.out / TRAIN, _named(feed.sets[TRAIN](None), TRAIN), source.preprocess)
+    items = _counted(feed.sets[TRAIN](None), request, TRAIN, (0, 1, None))
+    writer = _write(request.out / TRAIN, _named(items, TRAIN), source.preprocess)
+    _number_classes(source, {TRAIN: writer})
     labelled = tensors.LABELS in writer.columns
     facts = {"splits": {TRAIN: writer.count}, "labelled": labelled, AUGMENT: list(source.augment)}
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
@@ -122,6 +128,17 @@ def first(source: Source, count: int) -> Row:
     if not rows:
         raise InputError(f"data: split '{split}' is empty; give it at least one item")
     return _stacks((rows * count)[:count], source.preprocess, (split, 0))
+
+
+def _number_classes(source: Source, writers: Mapping[str, ItemWriter]) -> None:
+    """For top-k: labels that are classes in another form become their numbers, in all splits or in none."""
+    if not metrics.TOP.fullmatch(source.metric) or any(tensors.LABELS not in w.columns for w in writers.values()):
+        return
+    files = [tensors.file_of(writer.folder, tensors.LABELS) for writer in writers.values()]
+    numbers = [each for file in files if (each := metrics.class_numbers(npy.mapped(file))) is not None]
+    if len(numbers) == len(writers):
+        for writer, each in zip(writers.values(), numbers, strict=True):
+            tensors.write_split(writer.folder, {tensors.LABELS: each})
 
 
 def _facts(source: Source, feed: loaders.Feed, writers: Mapping[str, ItemWriter]) -> SamplesFacts:
@@ -266,6 +283,18 @@ def _named(items: Iterable[Item], split: str) -> Iterator[Item]:
         index += 1
 
 
+def _counted(items: Iterable[Item], request: Request, what: str, place: tuple[int, int, int | None]) -> Iterator[Item]:
+    """The items; now and then it is told how many there are by now. `place`: this set, of how many, its items."""
+    began = told = time.monotonic()
+    index, sets, most = place
+    for count, item in enumerate(items, 1):
+        yield item
+        if (now := time.monotonic()) - told >= TOLD_S:
+            told, share = now, min(1.0, count / most) if most else 0.0
+            rate = f"{count:,} items read, {count / (now - began):.3g} per second"
+            request.progress((index + share) / sets, f"{what}: {rate}")
+
+
 def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> ItemWriter:
     """A split on disk, checked and preprocessed block by block."""
     return _written(folder, _blocks(items, declared, folder.name))
@@ -309,7 +338,8 @@ def _stacks(rows: Sequence[Row], declared: Preprocess | None, where: tuple[str, 
     for i, row in enumerate(rows):
         if row.keys() != names:
             raise InputError(
-                f"{tensors.item(split, first + i)} has {sorted(row)}, those before it have {sorted(names)}"
+                f"{tensors.item(split, first + i)} has {', '.join(sorted(row))}, those before it have "
+                f"{', '.join(sorted(names))}; give the same with each item, a label with all of them or with none"
             )
     arrays = {name: _stacked(name, [row[name] for row in rows], where) for name in names}
     if declared:
@@ -352,11 +382,16 @@ def _array(value: ArrayLike, where: str) -> np.ndarray:
     import numpy as np
 
     try:
-        array = np.asarray(value)
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)  # a tensor of torch
     except (ValueError, TypeError, RuntimeError) as error:
+        if isinstance(value, list):
+            raise InputError(
+                f"{where} is a list of parts of unlike shapes; give an array, and an item as a tuple (inputs, label)"
+            ) from error
         raise InputError(f"{where} is not an array: {user_code.error_line(error)}") from error
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{where} is {array.dtype}, not numbers; give an array of numbers of one shape")
+        what = "None" if value is None else array.dtype if hasattr(value, "dtype") else f"a {type(value).__name__}"
+        raise InputError(f"{where} is {what}, not numbers; give an array of numbers of one shape")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -189,21 +190,51 @@ def outputs_of(net: torch.nn.Module, named: Named, reference: str) -> dict[str, 
         shapes = ", ".join(f"{name} {_dtype(t)} {list(t.shape)}" for name, t in named.items())
         raise InputError(
             f"{reference}: its forward does not take the data ({shapes}): {user_code.error_line(error)}; "
-            f"{_advice(error, named)}"
+            f"{_advice(net, error, named)}"
         ) from error
     return torch_module.flatten(outputs)
 
 
-def _advice(error: Exception, named: Named) -> str:
-    """What to do about data that a forward does not take."""
+def _advice(net: torch.nn.Module, error: Exception, named: Named) -> str:
+    """What to do about data that a forward does not take: what it does take is tried."""
     if torch_module.needs_gpu(error):
         return torch_module.ON_CPU
+    typed = {n: t.float() if _dtype(t) in ("uint8", "float64") else t for n, t in named.items()}
+    says = [f"'{n}': {tensors.converting(_dtype(t))}" for n, t in named.items() if typed[n] is not t]
+    if says and _takes(net, typed):
+        return "; ".join(says)
+    for name, tensor in typed.items():
+        for other in _reshaped(tensor):
+            if _takes(net, {**typed, name: other}):
+                return "; ".join([f"'{name}': {tensors.remedy(tensor.shape[1:], other.shape[1:])}", *says])
     for name, tensor in named.items():
         if "type" in str(error) and _dtype(tensor) in ("uint8", "float64"):
             return f"'{name}': {tensors.converting(_dtype(tensor))}"
         if tensor.ndim == 4 and tensor.shape[3] in tensors.CHANNELS and tensor.shape[1] not in tensors.CHANNELS:
             return f"'{name}' has its channels last: {tensors.CHANNELS_FIRST}"
+        if tensor.ndim == 1:
+            return f"'{name}': {tensors.SWAPPED}"
     return "check the data's shape and [preprocess]"
+
+
+def _takes(net: torch.nn.Module, named: Named) -> bool:
+    import torch
+
+    with torch.inference_mode(), contextlib.suppress(Exception):
+        torch_module.call(net, named)
+        return True
+    return False
+
+
+def _reshaped(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """One item [1, ...] as it would be without a usual mistake."""
+    if tensor.ndim == 4:
+        yield from (tensor.movedim(3, 1), tensor.movedim(1, 3))
+        yield from (tensor.repeat_interleave(3, axis) for axis in (1, 3) if tensor.shape[axis] == 1)
+    if tensor.ndim == 3:
+        yield tensor.movedim(2, 1)
+    if tensor.shape[1:2] == (1,) or tensor.ndim not in (1, 2, 4):  # of four axes it might be the channels
+        yield tensor[:, 0]
 
 
 # --------------------------------------------------------------------------- programs
