@@ -53,6 +53,12 @@ def factory(reference: str) -> torch.nn.Module:
         raise InputError(f"{reference} raised {user_code.error_line(error)}; {hint}") from error
     if not isinstance(net, torch.nn.Module):
         raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
+    # What is a view (transposed, stepped, expanded) has memory of its own: no converter then reads it in another order,
+    # and weights can be loaded into it. The tensor stays the same one, so what several modules share stays shared.
+    held = [tensor for module in net.modules() for tensor in vars(module).values() if isinstance(tensor, torch.Tensor)]
+    for tensor in (*net.parameters(), *net.buffers(), *held):
+        if tensor.layout == torch.strided and not tensor.is_contiguous():
+            tensor.data = tensor.detach().contiguous()
     return net.eval()
 
 

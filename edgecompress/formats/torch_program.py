@@ -13,12 +13,18 @@ if TYPE_CHECKING:
 def load(file: Path) -> torch.export.ExportedProgram:
     """The program in a .pt2 file, quantized or not. Raises what torch raises: it has no error of its own.
 
-    The operators of quantized ones are registered, which in a process of its own nothing else does.
+    The operators of quantized ones are registered, which in a process of its own nothing else does. Weights and
+    constants that are views become contiguous: converters write some in the order of their storage.
     """
     import torch
     import torch.ao.quantization.fx._decomposed  # quantize_per_tensor and the like
 
-    return torch.export.load(file)
+    program = torch.export.load(file)
+    for held in (program.state_dict, program.constants):
+        for tensor in held.values():
+            if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not tensor.is_contiguous():
+                tensor.data = tensor.detach().contiguous()
+    return program
 
 
 def call(net: torch.nn.Module, leaves: Sequence[object]) -> Any:

@@ -161,16 +161,17 @@ def apply(request: Request) -> Artifact:
     "macs" and "parameters": {"before", "after", "source"}, "align", "criterion", "scope", "settled"; "sensitivity":
     {group: [[width, harm]]} where it was measured; "predicted": share of the latency, by a search}.
     Raises InputError where nothing can be pruned or the strength is out of reach, StageFailed for scores that are no
-    numbers and a `keep` out of reach.
+    numbers, a `keep` out of reach, and a narrow net that does not run.
     """
     work = _Work(request)
     widths, facts = work.widths()
     narrow = work.narrow(widths)
+    told = work.facts(narrow, widths)
     if request.options.settle:
         work.bench.settle(narrow)
     edits = torch_edits.resized(work.net, narrow)
     edits += [{"edit": "replace", "module": m, "by": [["Identity", {}]]} for m in work.gone(widths)]
-    return torch_module.save(narrow, request, edits, {**work.facts(narrow, widths), **facts})
+    return torch_module.save(narrow, request, edits, {**told, **facts})
 
 
 def cells(request: Request) -> Artifact:
@@ -367,7 +368,13 @@ class _Work:
 
     def macs(self, net: torch.nn.Module) -> int:
         """The multiply-accumulates of one item."""
-        return counts.count(net, lambda net: torch_module.call(net, self.one))
+        try:
+            return counts.count(net, lambda net: torch_module.call(net, self.one))
+        except Exception as error:  # of the user's own forward
+            raise StageFailed(
+                f"prune_channels: so narrow, the net raises {dependency_groups.one_line(error)}; leave the layers that it "
+                "counts on as they are (skip)"
+            ) from error
 
     def _macs(self, widths: Mapping[str, int]) -> int:
         """The same of the net with some channels of those widths: it does not matter which."""

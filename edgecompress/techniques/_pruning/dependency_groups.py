@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -309,6 +310,11 @@ class _Draft:
         from torch import nn
 
         places, makes, axis = how
+        if len(places) < self.channels:  # of a split or chunk: each part loses as many, so that they stay equal
+            first, several = min(places), len(places)
+            if self.channels % several or first % several or max(places) - first + 1 > several:
+                raise Refusal(f"{name} reads {several} of its {self.channels} channels, which is no equal part of them")
+            self.parts = math.lcm(self.parts, self.channels // several)
         self.kinds.append(f"{type(layer).__name__}{'>' if makes else '<'}")
         if isinstance(layer, nn.Parameter):
             self.slots.append(self._slot(name, axis, places, True))
@@ -335,23 +341,27 @@ class _Draft:
     def _size(self, name: str, attributes: str, each: int | Fraction = 1) -> None:
         self.sizes += [Size(name, attribute, Fraction(each)) for attribute in attributes.split()]
 
+    def _times(self, places: Places) -> Fraction:
+        """How often a channel occurs: in a flattened image once for each pixel; where half of them go, half as often."""
+        return Fraction(sum(map(len, places.values())), self.channels)
+
     def _conv(self, name: str, layer: _ConvNd, places: Places, makes: bool) -> None:
         groups, widths = layer.groups, (layer.in_channels, layer.out_channels)
         _check(name, places, widths[makes])
         if groups == widths[0] == widths[1] and groups > 1:  # depthwise: what goes in comes out
             self._all(name, layer, "weight bias", (0, places, False))
-            return self._size(name, "in_channels out_channels groups")
+            return self._size(name, "in_channels out_channels groups", self._times(places))
         self.parts = math.lcm(self.parts, groups)
         axis = int(makes == layer.transposed)  # of a transposed one the inputs come first
         local = {c: [p % layer.weight.shape[axis] for p in each] for c, each in places.items()}
         self._all(name, layer, "weight", (axis, local, not makes))
-        self._size(name, "out_channels" if makes else "in_channels", _times(places))
+        self._size(name, "out_channels" if makes else "in_channels", self._times(places))
         self._made(name, layer, places, makes)
 
     def _matrix(self, name: str, layer: Linear, places: Places, makes: bool) -> None:
         _check(name, places, layer.out_features if makes else layer.in_features)
         self._all(name, layer, "weight", (0 if makes else 1, places, not makes))
-        self._size(name, "out_features" if makes else "in_features", _times(places))
+        self._size(name, "out_features" if makes else "in_features", self._times(places))
         self._made(name, layer, places, makes)
 
     def _made(self, name: str, layer: Module, places: Places, makes: bool) -> None:
@@ -365,7 +375,7 @@ class _Draft:
         if not makes:
             _check(name, places, layer.input_size)
             self._all(name, layer, " ".join(f"weight_ih{end}" for end in directions), (1, places, True))
-            return self._size(name, "input_size")
+            return self._size(name, "input_size", self._times(places))
         if layer.proj_size:
             raise Refusal(f"{name} projects its state (proj_size)")
         self.makers.append(name)
@@ -417,7 +427,7 @@ class _Draft:
             self.parts = math.lcm(self.parts, getattr(layer, "num_groups", 1))
         table = isinstance(layer, nn.Embedding)
         self._all(name, layer, "weight bias running_mean running_var", (int(table), places, False))
-        self._size(name, size, _times(places))
+        self._size(name, size, self._times(places))
         self.makers += [name] * table
 
     def group(self, name: str) -> CoupledChannels:
@@ -444,11 +454,6 @@ def _joined(group: CoupledChannels, units: Sequence[Sequence[int]]) -> CoupledCh
         for slot in group.slots
     )
     return replace(group, units=len(units), slots=slots)
-
-
-def _times(places: Places) -> int:
-    """How often each channel occurs: a flattened image has one for each pixel."""
-    return max(map(len, places.values()))
 
 
 def _check(name: str, places: Places, channels: int) -> None:
@@ -488,11 +493,15 @@ def _in_heads(net: Module, group: CoupledChannels) -> Iterator[CoupledChannels]:
 
 
 def _proved(net: Module, group: CoupledChannels, run: Run) -> CoupledChannels:
-    """The group, if the net without every second unit computes what it computes when nothing reads these."""
+    """The group, if the net without half of its units computes what it computes when nothing reads these.
+
+    Which half is drawn: of every second one, both parts of a split would lose as many, which others do not.
+    """
     import torch
 
     net = _without_norms(net, group.norms)
-    stays, goes = range(0, group.units, 2), range(1, group.units, 2)
+    goes = sorted(random.Random(0).sample(range(group.units), group.units // 2))
+    stays = [unit for unit in range(group.units) if unit not in goes]
     with torch.no_grad():
         try:
             outputs = run(narrowed(net, [group], {group.name: stays}))
