@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import itertools
 import json
@@ -10,6 +11,7 @@ import math
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -617,7 +619,7 @@ def without(split: str) -> Any:
     ("change", "options", "said"),
     [
         (without("train"), {}, "the splits 'train' and 'calibrate' are empty"),
-        (None, {"loss": "mse"}, r"labels \[32\] do not fit an output \[32, 10\] for the loss mse"),
+        (None, {"loss": "mse"}, r"labels \[\d+\] do not fit an output \[\d+, 10\] for the loss mse"),
         (None, {"rewind": "weights", "original_epochs": 9, "early": "no.safetensors"}, "no.safetensors: no weights"),
     ],
 )
@@ -720,6 +722,33 @@ def test_labels_of_sequences_are_one_per_row() -> None:
     assert float(objective.loss(answers, None, right)) == pytest.approx(sum(each) / 4, rel=1e-5)
     with pytest.raises(InputError, match=r"labels \[2\] do not fit an output \[2, 2, 2\]"):
         objective.loss(answers, None, torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize(("shape", "labels", "axis"), [((8, 3, 5, 6), (8, 5, 6), 1), ((8, 3, 7), (8, 7), 1)])
+def test_classes_may_lie_on_the_first_axis_of_an_item(
+    shape: tuple[int, ...], labels: tuple[int, ...], axis: int
+) -> None:
+    import torch
+
+    assert losses.class_axis(shape, labels) == axis
+    first, last = (losses.Objective("cross_entropy", 0.5, 2.0, ("y",), at) for at in (axis, -1))
+    mine, theirs, right = torch.randn(shape), torch.randn(shape), torch.randint(0, 3, labels)
+    moved, taught = ({"y": tensor.movedim(axis, -1)} for tensor in (mine, theirs))
+    expected = last.loss(moved, taught, right)
+    torch.testing.assert_close(first.loss({"y": mine}, {"y": theirs}, right), expected)
+    for judge in ((None, right), (taught, None)):
+        given = None if judge[0] is None else {"y": theirs}
+        torch.testing.assert_close(first.scores({"y": mine}, given, judge[1]), last.scores(moved, *judge))
+    both = first.together([{"y": mine}, {"y": theirs}])["y"].movedim(axis, -1)
+    torch.testing.assert_close(both, last.together([moved, taught])["y"])
+
+
+@pytest.mark.parametrize(
+    ("output", "labels"),
+    [((8, 5, 6, 3), (8, 5, 6)), ((8, 3), (8,)), ((8, 5, 5), (8, 5)), ((8, 10), (8, 3, 3)), ((8, 10), ())],
+)
+def test_classes_lie_on_the_last_axis_else(output: tuple[int, ...], labels: tuple[int, ...]) -> None:
+    assert losses.class_axis(output, labels) == -1
 
 
 # --------------------------------------------------------------------------- the schedules
@@ -828,3 +857,75 @@ def test_an_imported_net_learns_at_the_rate_of_a_net_with_batch_norms(digits: Ca
     case = dataclasses.replace(case, model=changed(case.dense, case.root / "model", 0.3))
     trained = case.train(epochs=1, lr=None)
     assert trained.facts["epochs"][-1]["select"] > 0.8
+
+
+# --------------------------------------------------------------------------- nets of other kinds
+
+
+def own_case(root: Path, net: Any, sets: Mapping[str, Arrays], monkeypatch: pytest.MonkeyPatch) -> Case:
+    """A net of a test, as it is, with its data."""
+    module = types.ModuleType("own_net")
+    module.build = lambda: copy.deepcopy(net)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "own_net", module)
+    chosen = samples(root / "samples", {split: sets[split] for split in ("select", "test")})
+    train = samples(root / "training", {"train": sets["train"]})
+    dense = trace.load(Request({"samples": chosen}, folder(root / "dense"), {"source": {"model": "own_net:build"}}))
+    return Case(root, dense, dense, chosen, train)
+
+
+def drawn_maps(seed: int) -> Arrays:
+    """Images of three channels, and for each pixel which is the largest."""
+    x = np.random.default_rng(seed).normal(size=(ITEMS, 3, 6, 7)).astype(np.float32)
+    return {"x": x, tensors.LABELS: x.argmax(1)}
+
+
+@pytest.mark.parametrize("distilled", [0.0, 0.5])
+def test_a_segmenter_with_classes_before_its_pixels_is_trained(
+    distilled: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 3, 1)
+    )
+    sets = {split: drawn_maps(seed) for seed, split in enumerate(("train", "select", "test"))}
+    case = own_case(tmp_path, net, sets, monkeypatch)
+    trained = case.train(epochs=8, lr=0.05, distill=distilled)
+    assert trained.facts["metric"] == "top1"
+    assert trained.facts["epochs"][-1]["select"] > trained.facts["epochs"][0]["select"] > 0.4
+
+
+def folded(seed: int, depth: int = 6) -> Any:
+    """Convolutions as they are once batch norms are inside them: biases, gains of their own, no norm."""
+    import torch
+
+    torch.manual_seed(seed)
+    layers: list[Any] = []
+    for i in range(depth):
+        conv = torch.nn.Conv2d(16 if i else 3, 16, 3, padding=1)
+        with torch.no_grad():
+            conv.weight.mul_(torch.rand(16, 1, 1, 1) * 12)
+        layers += [conv, torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(16, 4))
+
+
+def test_a_net_with_folded_batch_norms_ends_no_worse_than_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    net, sets = folded(0).eval(), dict[str, Arrays]()
+    for seed, split in enumerate(("train", "select", "test")):
+        x = np.random.default_rng(seed).normal(size=(ITEMS, 3, 8, 8)).astype(np.float32)
+        with torch.no_grad():
+            sets[split] = {"x": x, tensors.LABELS: net(torch.from_numpy(x)).argmax(1).numpy()}
+    case = own_case(tmp_path, net, sets, monkeypatch)
+    request = setup.settled(case.request(lr=None, optimizer=None), torch_module.rebuild(case.model))
+    assert request.options.optimizer == "adamw"
+    dense = torch_module.rebuild(case.dense).state_dict()
+    wild = case.train(epochs=1, lr=10.0, optimizer="adamw", amp="off")
+    assert wild.facts["undone"] and wild.facts["epochs"][-1]["select"] < 1
+    after = torch_module.rebuild(wild).state_dict()
+    assert all(torch.equal(dense[name], after[name]) for name in dense)
+    assert case.train(epochs=2, lr=None, optimizer=None).facts["epochs"][-1]["loss"] < 10

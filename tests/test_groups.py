@@ -73,6 +73,20 @@ def grouped() -> nn.Module:
     return nn.Sequential(first, nn.BatchNorm2d(12), nn.ReLU(), second, nn.ReLU(), nn.Conv2d(24, 5, 1))
 
 
+def parted(number: int, order: tuple[int, ...], twice: bool = False) -> nn.Module:
+    """Channels in equal parts, each through a layer of its own, joined in another order."""
+
+    def forward(net: Any, x: Any) -> Any:
+        x = net.first(x).relu()
+        parts = x.chunk(number, 1)
+        x = torch.cat([getattr(net, f"part{i}")(parts[i]) for i in order], 1)
+        return net.last(torch.cat([x, x], 1) if twice else x)
+
+    layers = {f"part{i}": nn.Conv2d(24 // number, 4 + 2 * i, 3, padding=1) for i in range(number)}
+    width = sum(4 + 2 * i for i in order) * (1 + twice)
+    return Fn(forward, first=nn.Conv2d(3, 24, 3), last=nn.Conv2d(width, 2, 1), **layers)
+
+
 def transposed() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.PReLU(8), nn.ConvTranspose2d(8, 12, 2, 2, groups=2), nn.ReLU(), nn.Conv2d(12, 2, 1)
@@ -114,6 +128,13 @@ def last_state() -> nn.Module:
 
 EXACT: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, dict[str, int]]] = {
     "grouped": (grouped, IMAGE, {"0": 3, "3": 6}),
+    "chunk of two, joined": (lambda: parted(2, (1, 0)), IMAGE, {"first": 12, "part0": 4, "part1": 6}),
+    "chunk of three, joined twice": (
+        lambda: parted(3, (2, 0, 1), twice=True),
+        IMAGE,
+        {"first": 8, "part0": 4, "part1": 6, "part2": 8},
+    ),
+    "chunk, one part read": (lambda: parted(2, (1,)), IMAGE, {"first": 12, "part1": 6}),
     "transposed": (transposed, IMAGE, {"0": 4, "2": 6}),
     "instance norm": (normed, IMAGE, {"0": 8}),
     "concat": (joined, IMAGE, {"a": 6, "b": 10, "c": 4}),
@@ -187,6 +208,17 @@ def test_textgenrnn_is_narrowed_through_its_attention() -> None:
     assert "attention.weight" in {slot.tensor for slot in groups["rnn_1"].slots}
     assert set(refused) == {"output"}
     check_exact(net, run, groups)
+
+
+@pytest.mark.parametrize("cut", [lambda x: x.split([8, 16], 1), lambda x: (x[:, :8], x[:, 8:])])
+def test_parts_of_fixed_widths_stay_and_are_named(cut: Callable[[Any], Any]) -> None:
+    def forward(net: Any, x: Any) -> Any:
+        a, b = cut(net.first(x).relu())
+        return net.a(a).mean((2, 3)) + net.b(b).mean((2, 3))
+
+    net = Fn(forward, first=nn.Conv2d(3, 24, 3), a=nn.Conv2d(8, 5, 1), b=nn.Conv2d(16, 5, 1))
+    groups, refused = found(net, runner(IMAGE))
+    assert "first" not in groups and refused["first"]
 
 
 # --------------------------------------------------------------------------- attention

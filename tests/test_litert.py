@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from edgecompress.device.request import AgentRequest
 from edgecompress.engines.litert import model_file as tflite_file
 from edgecompress.engines.litert import session as litert_session
 from edgecompress.engines.litert.runtimes import litert, tflite
+from edgecompress.formats import torch_module
 from edgecompress.plugins.transports import host
 from edgecompress.stages import data, trace
 from edgecompress.testing import conformance
@@ -78,6 +80,60 @@ def test_a_padded_transposed_convolution_computes_what_torch_computes(net, tmp_p
     (tmp_path / "out").mkdir()
     session = litert.open(litert.export(Request(inputs={"model": program}, out=tmp_path / "out")), 1)
     np.testing.assert_allclose(session.run({"x": x.numpy()})["y"], expected, atol=1e-5)
+
+
+class Views(torch.nn.Module):
+    """Each constant is a view of other memory: transposed, stepped, expanded, overlapping, flipped in a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("transposed", torch.randn(6, 4).t())
+        self.register_buffer("stepped", torch.randn(4, 12)[:, ::2])
+        self.register_buffer("expanded", torch.randn(4, 1).expand(4, 6))
+        self.register_buffer("overlapping", torch.randn(9).unfold(0, 6, 1))
+        self.mix = torch.nn.Parameter(torch.randn(4, 4).t())
+        self.plain = torch.randn(6, 4).t()  # neither parameter nor buffer
+        self.one, self.two = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+        self.two.weight = self.one.weight  # shared
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Uses each of them."""
+        x = self.mix @ (x * self.transposed + self.stepped) * self.expanded + self.overlapping
+        return self.two(self.one(x + self.plain))
+
+
+@pytest.mark.parametrize("kind", ["factory", "program"])
+def test_constants_that_are_views_are_what_torch_computes_with(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build() -> Views:
+        torch.manual_seed(0)
+        return Views()
+
+    module = types.ModuleType("nets_of_views")
+    module.build = build  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "nets_of_views", module)
+    x = np.random.default_rng(0).normal(size=(3, 4, 6)).astype(np.float32)
+    expected = build()(torch.from_numpy(x[:1])).detach().numpy()
+    torch.export.save(torch.export.export(build(), (torch.from_numpy(x[:1]),)), tmp_path / "own.pt2")
+    for name in ("samples", "loaded", "program", "file"):
+        (tmp_path / name).mkdir()
+    tensors.write_split(tmp_path / "samples" / "test", {"x": x})
+    spec = TensorSpec("x", (Dim("batch", 1, 8), 4, 6))
+    samples = Artifact(tmp_path / "samples", "samples", (spec,), (), {"splits": {"test": 3}}).write()
+    source = (
+        {"model": "nets_of_views:build"}
+        if kind == "factory"
+        else {"model": str(tmp_path / "own.pt2"), "kind": "program"}
+    )
+    model = trace.load(Request({"samples": samples}, tmp_path / "loaded", {"source": source}))
+    if kind == "factory":
+        net = torch_module.rebuild(model)
+        assert net.two.weight is net.one.weight
+        model = trace.run(Request({"model": model, "samples": samples}, tmp_path / "program", {}))
+    session = litert.open(litert.export(Request({"model": model}, tmp_path / "file")), 1)
+    (answer,) = session.run({model.inputs[0].name: x[:1]}).values()
+    np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.fixture(scope="module")

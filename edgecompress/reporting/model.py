@@ -560,7 +560,7 @@ class Epoch(Part):
 
 
 class Training(Part):
-    """One training after compression; `metric` is that of `select`."""
+    """One training after compression; `metric` is that of `select`. `undone`: it was better before, so is as before."""
 
     technique: str
     samples: Count | None = None
@@ -572,6 +572,7 @@ class Training(Part):
     metric: str | None = None
     log: str | None = None
     teachers: list[str] = []
+    undone: bool = False
     epochs: list[Epoch] = []
 
 

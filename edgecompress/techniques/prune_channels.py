@@ -372,8 +372,8 @@ class _Work:
             return counts.count(net, lambda net: torch_module.call(net, self.one))
         except Exception as error:  # of the user's own forward
             raise StageFailed(
-                f"prune_channels: so narrow, the net raises {dependency_groups.one_line(error)}; leave the layers that it "
-                "counts on as they are (skip)"
+                f"prune_channels: so narrow, the net raises {dependency_groups.one_line(error)}; leave the layers "
+                "that it counts on as they are (skip)"
             ) from error
 
     def _macs(self, widths: Mapping[str, int]) -> int:

@@ -342,7 +342,7 @@ class _Draft:
         self.sizes += [Size(name, attribute, Fraction(each)) for attribute in attributes.split()]
 
     def _times(self, places: Places) -> Fraction:
-        """How often a channel occurs: in a flattened image once for each pixel; where half of them go, half as often."""
+        """How often a channel occurs: once for each pixel of a flattened image; half as often behind a split of two."""
         return Fraction(sum(map(len, places.values())), self.channels)
 
     def _conv(self, name: str, layer: _ConvNd, places: Places, makes: bool) -> None:

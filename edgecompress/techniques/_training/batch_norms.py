@@ -21,19 +21,19 @@ def apart(net: torch.nn.Module, training: Training) -> Iterator[None]:
     """
     from torch import nn
 
-    convolutions = _convolutions(net)
-    norms = {name: _norm(convolutions[name], *seen) for name, seen in _seen(net, convolutions, training).items()}
+    found = convolutions(net)
+    norms = {name: _norm(found[name], *seen) for name, seen in _seen(net, found, training).items()}
     for name, norm in norms.items():
-        net.set_submodule(name, nn.Sequential(convolutions[name], norm))
+        net.set_submodule(name, nn.Sequential(found[name], norm))
     try:
         yield
     finally:
         for name, norm in norms.items():
-            _put_inside(convolutions[name], norm)
-            net.set_submodule(name, convolutions[name])
+            _put_inside(found[name], norm)
+            net.set_submodule(name, found[name])
 
 
-def _convolutions(net: torch.nn.Module) -> dict[str, torch.nn.Module]:
+def convolutions(net: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Those of an imported net that has no batch norm, with the numbers that one behind them would go into."""
     from torch import nn
 

@@ -55,6 +55,7 @@ class Objective:
     distill: float
     temperature: float
     outputs: tuple[str, ...]  # those that are compared, the labelled one first
+    classes: int = -1  # the axis of the labelled one that holds them
 
     def loss(self, outputs: Named, taught: Named | None, labels: torch.Tensor | None) -> torch.Tensor:
         """(1 - distill) * the error on the labels + distill * the distance to what the unpruned net answered.
@@ -76,7 +77,8 @@ class Objective:
         means = {name: sum(each[name] for each in outputs) / len(outputs) for name in self.outputs}
         if self.kind == "cross_entropy":
             first = self.outputs[0]
-            means[first] = ensemble([each[first] for each in outputs], self.temperature)
+            logits = [each[first].movedim(self.classes, -1) for each in outputs]
+            means[first] = ensemble(logits, self.temperature).movedim(-1, self.classes)
         return means
 
     def metric(self, against_labels: bool) -> str:
@@ -91,20 +93,21 @@ class Objective:
         expected = labels if taught is None else taught[first]
         assert expected is not None
         if taught is None:
-            _check(self.kind, outputs[first], expected)
+            self._check(outputs[first], expected)
         if self.kind == "mse":
             return (outputs[first] - expected).square().flatten(1).mean(dim=1)
-        best = expected if taught is None else expected.argmax(dim=-1)
-        return (outputs[first].argmax(dim=-1) == best).float().reshape(len(best), -1).mean(dim=1)
+        best = expected if taught is None else expected.argmax(dim=self.classes)
+        return (outputs[first].argmax(dim=self.classes) == best).float().reshape(len(best), -1).mean(dim=1)
 
     def error(self, output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """That of the first output on the labels; raises InputError for labels that do not fit it."""
         from torch.nn import functional
 
-        _check(self.kind, output, labels)
+        self._check(output, labels)
         if self.kind == "mse":
             return functional.mse_loss(output, labels.float())
-        return functional.cross_entropy(output.flatten(0, -2), labels.long().flatten())
+        logits = output.movedim(self.classes, -1).flatten(0, -2)
+        return functional.cross_entropy(logits, labels.long().flatten())
 
     def distance(self, outputs: Named, taught: Named) -> torch.Tensor:
         """To what was taught: of classes the softened divergence, of all else the mean squared error."""
@@ -115,18 +118,26 @@ class Objective:
 
         first, *rest = self.outputs
         if self.kind == "cross_entropy":
-            yield distillation(outputs[first], taught[first], self.temperature)
+            mine, theirs = (each[first].movedim(self.classes, -1) for each in (outputs, taught))
+            yield distillation(mine, theirs, self.temperature)
         else:
             yield functional.mse_loss(outputs[first], taught[first])
         for name in rest:
             yield functional.mse_loss(outputs[name], taught[name])
 
+    def _check(self, output: torch.Tensor, labels: torch.Tensor | None) -> None:
+        """Raises InputError when labels do not fit an output."""
+        needed = list(output.shape)
+        if self.kind == "cross_entropy":
+            del needed[self.classes]
+        if labels is not None and list(labels.shape) != needed:
+            raise InputError(
+                f"labels {list(labels.shape)} do not fit an output {list(output.shape)} for the loss {self.kind}: "
+                f"they must be {needed}; correct the labels, or choose another loss"
+            )
 
-def _check(kind: Kind, output: torch.Tensor, labels: torch.Tensor | None) -> None:
-    """Raises InputError when labels do not fit an output."""
-    needed = list(output.shape[:-1] if kind == "cross_entropy" else output.shape)
-    if labels is not None and list(labels.shape) != needed:
-        raise InputError(
-            f"labels {list(labels.shape)} do not fit an output {list(output.shape)} for the loss {kind}: "
-            f"they must be {needed}; correct the labels, or choose another loss"
-        )
+
+def class_axis(output: Sequence[object], labels: Sequence[int]) -> int:
+    """The axis of an output [items, ...] that its labels [items, ...] lack: the last where that fits, or none does."""
+    fits = [i for i in range(1, len(output)) if [*output[1:i], *output[i + 1 :]] == list(labels[1:])]
+    return -1 if not fits or fits[-1] == len(output) - 1 else fits[0]

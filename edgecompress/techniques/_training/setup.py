@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, TypeVar
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
@@ -14,7 +14,7 @@ from edgecompress.core.model import AUGMENT, Artifact, Request
 from edgecompress.data.texts import UNJUDGED
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
-from edgecompress.techniques._training import checkpoint, log, losses, minutes
+from edgecompress.techniques._training import batch_norms, checkpoint, log, losses, minutes
 from edgecompress.techniques._training.data import Items, check_augment
 from edgecompress.techniques._training.loop import Loop, Training, fit
 from edgecompress.techniques._training.options import TrainingOptions
@@ -42,6 +42,7 @@ class TrainingFacts(TypedDict):
     distill: float
     metric: str | None
     log: str
+    undone: NotRequired[bool]
 
 
 def check(options: TrainingOptions) -> None:
@@ -69,11 +70,19 @@ def settled(request: Request, net: torch.nn.Module | None = None) -> Request:
 
 
 def _usual(net: torch.nn.Module) -> Literal["sgd", "adamw"]:
-    """AdamW where rates differ much between layers: recurrent ones, embeddings, layer norms."""
+    """AdamW where rates differ much between layers: recurrent, embeddings, layer norms, convolutions without norms.
+
+    The last have batch norms inside, as a rule: at the rate of a net with norms SGD makes their outputs explode. Where
+    an imported net has them, `batch_norms.apart` gives it its own.
+    """
     from torch import nn
 
-    kinds = (nn.RNNBase, nn.Embedding, nn.LayerNorm, nn.MultiheadAttention)
-    return "adamw" if any(isinstance(module, kinds) for module in net.modules()) else "sgd"
+    def has(*kinds: type[nn.Module]) -> bool:
+        return any(isinstance(module, kinds) for module in net.modules())
+
+    norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
+    bare = has(nn.modules.conv._ConvNd) and not has(*norms) and not batch_norms.convolutions(net)
+    return "adamw" if bare or has(nn.RNNBase, nn.Embedding, nn.LayerNorm, nn.MultiheadAttention) else "sgd"
 
 
 def facts(training: Training) -> TrainingFacts:
@@ -139,7 +148,8 @@ def _check_labels(items: Items, options: TrainingOptions) -> None:
         return
     first = items.model.outputs[0]
     judged = items.labels[items.labels != UNJUDGED]  # the loss leaves those out, too
-    classes, low, high = first.shape[-1], int(judged.min(initial=0)), int(judged.max(initial=0))
+    classes = first.shape[losses.class_axis(first.shape, items.labels.shape)]
+    low, high = int(judged.min(initial=0)), int(judged.max(initial=0))
     if items.labels.dtype.kind not in "iub" or low < 0 or (isinstance(classes, int) and high >= classes):
         raise InputError(
             f"the labels of '{items.split}' are {items.labels.dtype} from {low} to {high}, the output '{first.name}' "
@@ -154,12 +164,14 @@ def _kind(items: Items, options: TrainingOptions) -> losses.Kind:
 def _objective(request: Request, items: Items) -> losses.Objective:
     """Compared are outputs of real numbers that are no state and are of one shape with the unpruned net's."""
     options: TrainingOptions = request.options
-    first = request.model.outputs[0].name
+    labelled = request.model.outputs[0]
+    first, labels = labelled.name, () if items.labels is None else items.labels.shape
     dense = {spec.name: spec.shape for spec in request.inputs["dense"].outputs}
     alike = [s.name for s in request.model.outputs if s.dtype.startswith("float") and not s.feeds]
     alike = [n for s in request.model.outputs if (n := s.name) in alike and dense.get(n) == s.shape and n != first]
     weight = 1.0 if items.labels is None else options.distill
-    return losses.Objective(_kind(items, options), weight, options.temperature, (first, *alike))
+    axis = losses.class_axis(labelled.shape, labels)
+    return losses.Objective(_kind(items, options), weight, options.temperature, (first, *alike), axis)
 
 
 # --------------------------------------------------------------------------- where it is computed
