@@ -75,7 +75,8 @@ def commands() -> str:
         "Exit codes: 0 done, 1 a check failed and nothing shipped, 2 your input, 3 a stage failed,",
     ]
     parts.append(
-        "4 a gate of `compare` is undecided, 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM, "
+        "4 a gate of `compare`, or an accuracy that is not above chance, is undecided, 130 interrupted, "
+        "129 and 143 ended by SIGHUP and SIGTERM, "
         "141 nobody reads the output. `NO_COLOR` is obeyed. "
         "Text goes to stdout; with `--json` progress goes to stderr.\n"
     )

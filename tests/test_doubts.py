@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,27 +55,93 @@ def test_values_that_fit_are_not_doubted(raw: np.ndarray, declared: Preprocess) 
 
 
 @pytest.mark.parametrize(
-    ("metric", "classes", "right", "items", "says"),
+    ("metric", "classes", "right", "items", "says", "proof"),
     [
-        ("top1", 10, 12, 100, "top-1 of 12.0 % is not above chance (10.0 %), as far as 100 items tell"),
-        ("top1", 2, 59, 100, "not above chance (50.0 %)"),
-        ("top5", 10, 50, 100, "top-5 of 50.0 % is not above chance (50.0 %)"),
-        ("top1", 1000, 0, 500, "not above chance"),
-        ("top1", 10, 25, 30, "30 test items are few: one of them is 3.3 % of all"),
-        ("top1", 10, 20, 100, ""),
-        ("top1", 2, 61, 100, ""),
-        ("top1", 1000, 8, 500, ""),
-        ("top5", 5, 100, 100, ""),
-        ("mse", 10, 0, 100, ""),
+        ("top1", 10, 12, 100, "top-1 of 12.0 % is not above chance (10.0 %), as far as 100 items tell", False),
+        ("top1", 2, 59, 100, "not above chance (50.0 %)", False),
+        ("top5", 10, 50, 100, "top-5 of 50.0 % is not above chance (50.0 %)", False),
+        ("top1", 1000, 0, 500, "not above chance", False),
+        ("top1", 10, 2, 30, "not above chance", True),
+        ("top1", 10, 25, 30, "30 test items are few: one of them is 3.3 % of all", True),
+        ("top1", 10, 20, 100, "", True),
+        ("top1", 2, 61, 100, "", True),
+        ("top1", 1000, 8, 500, "", True),
+        ("top5", 5, 100, 100, "", True),
     ],
 )
-def test_a_source_near_chance_and_few_items_are_told(
-    metric: str, classes: int, right: int, items: int, says: str
+def test_answers_near_chance_are_no_proof_and_few_items_are_told(
+    metric: str, classes: int, right: int, items: int, says: str, proof: bool
+) -> None:
+    judge, answers = metrics.find(metric), {"y": np.zeros((items, classes), np.float32)}
+    assert judge is not None
+    labels, scores = np.random.default_rng(0).integers(0, classes, items), np.arange(items) < right
+    told, no_proof = doubts.of_answers(judge, scores.astype(float), answers, labels, "the source's")
+    assert len(told) == bool(says) and all(says in text for text in told), told
+    assert (no_proof == "") is proof
+
+
+def of_labels(metric: str, outputs: np.ndarray, labels: np.ndarray) -> str:
+    """Why answers are no proof."""
+    judge = metrics.find(metric)
+    assert judge is not None
+    return doubts.of_answers(judge, metrics.scores(judge, {"y": outputs}, labels), {"y": outputs}, labels, "its")[1]
+
+
+@pytest.mark.parametrize(
+    ("metric", "by", "items", "says"),
+    [
+        ("top1", 0, 60, ""),
+        ("top1", 1, 60, "the labels are off by one, as with 1 taken from each it is 100.0 %"),
+        ("top1", 1, 20, "the labels are off by one, as with 1 taken from each it is 100.0 %"),
+        ("top1", -1, 60, "the labels are off by one, as with 1 added to each it is 100.0 %"),
+        ("top2", -1, 60, "the labels are off by one, as with 1 added to each it is 100.0 %"),
+        ("top1", 4, 60, "check the labels, the order of the classes, and [preprocess]"),
+    ],
+)
+def test_labels_that_are_off_by_one_are_named(metric: str, by: int, items: int, says: str) -> None:
+    truth = np.random.default_rng(0).integers(1, 9, items)
+    outputs = np.eye(10, dtype=np.float32)[truth] - np.arange(10, dtype=np.float32) * (1e-3 if by >= 0 else -1e-3)
+    said = of_labels(metric, outputs, (truth + by) % 10)
+    assert says in said and bool(said) == bool(says), said
+
+
+RANDOM = np.random.default_rng(3)
+
+
+@pytest.mark.parametrize(
+    ("metric", "answers"),
+    [
+        ("auc", lambda: (RANDOM.random((200, 1)), None, np.arange(200) % 2)),
+        ("miou", lambda: (np.zeros((60, 4, 4), np.int64), None, np.arange(960).reshape(60, 4, 4) % 4)),
+        ("iou", lambda: (np.ones((60, 4, 4), np.int64), None, np.arange(960).reshape(60, 4, 4) % 2)),
+        ("perplexity", lambda: (RANDOM.normal(size=(60, 5)), None, np.arange(60) % 5)),
+        ("mse", lambda: (np.ones((60, 1)), None, RANDOM.normal(size=(60, 1)))),
+        ("mae", lambda: (np.ones((60, 1)), None, RANDOM.normal(size=(60, 1)))),
+    ],
+)
+def test_each_metric_with_a_level_of_chance_doubts_answers_at_it(metric: str, answers: Callable[[], Any]) -> None:
+    outputs, _, labels = answers()
+    assert "chance" in of_labels(metric, outputs, labels) or "no better than" in of_labels(metric, outputs, labels)
+    best = np.eye(5)[labels] * 9 if metric == "perplexity" else labels if outputs.ndim > 2 else labels.reshape(-1, 1)
+    assert of_labels(metric, best.astype(outputs.dtype), labels) == ""
+
+
+@pytest.mark.parametrize(
+    ("metric", "scores", "proof"),
+    [
+        ("map", [0.0] * 60, False),
+        ("map", [0.3] * 30 + [0.2] * 30, True),
+        ("wer", [1.1] * 60, False),
+        ("wer", [0.4] * 60, True),
+    ],
+)
+def test_detections_of_nothing_and_transcripts_of_as_many_errors_as_words_are_no_proof(
+    metric: str, scores: list[float], proof: bool
 ) -> None:
     judge = metrics.find(metric)
     assert judge is not None
-    told = doubts.of_answers(judge, right / items, items, [TensorSpec("y", (Dim("batch", 1, 8), classes))])
-    assert len(told) == bool(says) and all(says in text for text in told), told
+    told = doubts.of_answers(judge, np.array(scores), {"y": np.zeros((60, 1))}, np.zeros((60, 1)), "its")[1]
+    assert (told == "") is proof
 
 
 @pytest.mark.parametrize(
@@ -106,10 +173,16 @@ def test_missing_labels_are_told_unless_nothing_asks_for_them(tmp_path: Path) ->
 
 @pytest.mark.parametrize("metric", ["mse", "mae"])
 def test_a_regression_no_better_than_one_answer_for_all_is_told(metric: str) -> None:
-    labels = np.array([[-1.0], [0.5], [-0.5], [1.0], [2.0], [-2.0]])
+    labels = np.array([[-1.0], [0.5], [-0.5], [1.0], [2.0], [-2.0]] * 10)
     constant = float(np.square(labels).mean() if metric == "mse" else np.abs(labels).mean())
-    assert doubts.of_errors(metric, 0.9 * constant, labels) == doubts.of_errors("psnr", 40.0, labels) == []
-    (says,) = doubts.of_errors(metric, 1.1 * constant, labels)
+    judge, quality = metrics.find(metric), metrics.find("psnr")
+    assert judge is not None and quality is not None
+
+    def told(of: metrics.Metric, each: float) -> list[str]:
+        return doubts.of_answers(of, np.full(60, each), {"y": labels}, labels, "the source's")[0]
+
+    assert told(judge, 0.9 * constant) == told(quality, 40.0) == []
+    (says,) = told(judge, 1.1 * constant)
     assert f"is no better than that of the labels' {'mean' if metric == 'mse' else 'median'} ({constant:.4g})" in says
 
 
@@ -150,3 +223,29 @@ def test_the_demo_raises_no_doubt(
     assert main.main(["deploy", "--until", "golden"]) == 0
     told = capsys.readouterr().out
     assert "source      99.4 % top-1 of 500 test items\n" in told and "warning" not in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("by", "code"), [(0, 0), (1, 4)])
+def test_labels_off_by_one_end_undecided_in_each_command(
+    by: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    conv_net(tmp_path / "net.onnx")
+    session, seeded, splits = ort.InferenceSession("net.onnx"), np.random.default_rng(1), {}
+    for split in ("calibrate", "select", "test"):
+        x = seeded.normal(size=(100, 3, 8, 8)).astype("float32")
+        answers = session.run(None, {"image": x})[0]
+        splits |= {f"{split}.image": x, f"{split}.labels": (answers.argmax(1) + by * (np.arange(100) > 2)) % 10}
+    np.savez("images.npz", **splits)
+    words = ["--data", "images.npz", "--target", "x86", "--profile", "quick"]
+    assert main.main(["deploy", "net.onnx", *words, "--only", "fp32"]) == code
+    told = capsys.readouterr().out
+    report = (tmp_path / "dist/x86/report.html").read_text(encoding="utf-8")
+    assert ("\nOK fp32 ships" in told) is (code == 0) and ("\n? fp32 ships undecided" in told) is (code == 4)
+    assert (">Undecided<" in report) is (code == 4) and ("off by one" in told) is (code == 4)
+    assert main.main(["verify", "dist/x86"]) == code
+    assert main.main(["report", "dist/x86"]) == 0
+    assert ("\nOK " in capsys.readouterr().out) is (code == 0)
+    assert main.main(["compare", "dist/x86", "dist/x86", "--fail-if", "accuracy_drop>0.5"]) == code

@@ -398,7 +398,7 @@ def test_operators_that_left_are_told_with_their_share_of_the_time(
         {"name": "a2", "type": "a", "ms": 1.0, "share": 0.1},
         {"name": "b1", "type": "b", "ms": 2.0, "share": 0.2},
     ]
-    share = "operators that fell back take 30 % of the operators' time, limit 25 %"
+    share = "operators that fell back take 30 % of the operators' time on this machine, limit 25 %"
     assert found.facts["lost"] == check(found, "fallback_share")["says"] == share
     assert check(found, "fallback_ops")["ok"] is True
 

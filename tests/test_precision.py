@@ -213,6 +213,25 @@ def test_a_deploy_ships_what_the_name_says(name: str, steps: str, lost: str, tmp
     assert report["source"]["artifact"]["precision"]["weights"] == {"fp32": 2 * sources.F32}
 
 
+@pytest.mark.parametrize(("computes", "half"), [("fp16", "; as fp16 on CPUs that have it"), (None, "")])
+def test_arithmetic_that_the_runtime_may_do_in_half_precision_is_said_to_be(
+    computes: str | None, half: str, tmp_path: Path
+) -> None:
+    found = facts.of(sources.qdq(tmp_path / "net"))
+    artifact = {"kind": "onnx", "sha256": 64 * "0", "size_bytes": 256, "precision": found}
+    target = {
+        "variant": [{"name": "fp16", "compress": [{"use": "fp16", **({"computes": computes} if computes else {})}]}]
+    }
+    told = {
+        "schema": model.SCHEMA,
+        "source": {},
+        "target": target,
+        "variants": [{"name": "fp16", "artifact": artifact}],
+    }
+    ((_, _, said),) = tables.precisions(model.of(told)).rows
+    assert said == f"int8 in 1 of 1 operators{half}"
+
+
 def test_a_quantized_source_is_not_called_fp32_in_a_report(tmp_path: Path) -> None:
     found = facts.of(sources.qdq(tmp_path / "net"))
     plain = {"kind": "onnx", "sha256": 64 * "0", "size_bytes": 256}

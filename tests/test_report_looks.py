@@ -39,6 +39,7 @@ from edgecompress.reporting import (
     profiler_tables,
     profilers,
     roofline,
+    tables,
     terminal,
 )
 
@@ -360,6 +361,21 @@ def test_no_face_of_a_simulated_report_has_a_time_of_an_inference(counted: Repor
     for figure in ("ecdf", "histogram", "strip"):
         assert f'id="figure-{figure}"' not in page
     assert "One session per variant" not in text
+
+
+@pytest.mark.parametrize(("transport", "told"), [("host", True), ("qemu", False), ("ssh", False), ("valgrind", False)])
+def test_only_on_this_machine_the_times_of_verify_are_the_devices(
+    transport: str, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [{"name": "/mean", "type": "mean", "ms": 0.0059, "share": 0.16}]
+    monkeypatch.setitem(report_inputs.LEFT, "int8", {"fallback": left})
+    asked = report_looks.simulated(tmp_path)
+    device = {**asked.options["device"], "transport": transport}
+    report = report_inputs.written(dataclasses.replace(asked, options={**asked.options, "device": device}))
+    found = next(v for v in report["variants"] if v["name"] == "int8")["verify"]["fallback"]
+    assert found == (left if told else [{**left[0], "ms": None, "share": None}])
+    rows = {row[0]: row[1:] for row in tables.fallback(model.of(report)).rows}
+    assert rows["int8"] == ("1", "mean", *(("5.900 µs", "16.0 %") if told else ("–", "–")), "/mean")
 
 
 @pytest.mark.parametrize(

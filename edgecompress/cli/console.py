@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.job_run import Result
 from edgecompress.core import environments, registry
-from edgecompress.core.errors import CheckFailed
+from edgecompress.core.errors import BROKE, GRAVITY, UNDECIDED
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, Outcome, Stage, Substitute
 from edgecompress.core.plain_text import escaped, fitted, one_line, plural, wrapped
@@ -189,13 +189,13 @@ def compared(screen: Console, args: argparse.Namespace, comparison: ReportCompar
 def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     """How a deploy or a profile ended; returns its exit code."""
     facts = result.read_report()
-    if result.exit_code > CheckFailed.exit_code:
+    if result.exit_code in BROKE:
         print(f"edgecompress: error: {one_line(result.message)}", file=sys.stderr)
     if args.json:
         print_json({**_result_data(result), "summary": facts.get("summary")})
         return result.exit_code
     if args.quiet:
-        if result.exit_code <= CheckFailed.exit_code:  # else the error has told it
+        if result.exit_code not in BROKE:  # else the error has told it
             line(screen, facts["summary"]["sentence"] if facts else result.message)
         return result.exit_code
     if facts:
@@ -290,7 +290,7 @@ def _short(path: Path) -> str:
 
 def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, Result]) -> int:
     """How a deploy to several targets ended; returns the gravest exit code."""
-    code = max(result.exit_code for result in results.values())
+    code = max((result.exit_code for result in results.values()), key=GRAVITY.index)
     cost = _cost(args.began)
     if args.json:
         facts = {name: {**_result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
@@ -309,9 +309,10 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
     line(screen, "")
     for name, result in results.items():
         facts = result.read_report()
-        says = facts["summary"]["sentence"] if facts and result.exit_code <= CheckFailed.exit_code else result.message
-        line(screen, f"{'✘ ' if result.exit_code else 'OK'} {name}: {says}", "red" if result.exit_code else "")
-        lines(screen, [] if result.exit_code > CheckFailed.exit_code else [*_places(result)][:1])
+        says = facts["summary"]["sentence"] if facts and result.exit_code not in BROKE else result.message
+        sign, style = {0: ("OK", ""), UNDECIDED: ("? ", "yellow")}.get(result.exit_code, ("✘ ", "red"))
+        line(screen, f"{sign} {name}: {says}", style)
+        lines(screen, [] if result.exit_code in BROKE else [*_places(result)][:1])
     hits = sum(o.why_run == "hit" for r in results.values() for o in r.outcomes.values())
     stages = sum(len(r.outcomes) for r in results.values())
     peak = f"{cost['peak_rss_bytes'] / 2**20:,.0f} MiB at most in one process"

@@ -28,7 +28,8 @@ BUG = "this is a bug: please report the text above with the output of `edgecompr
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command. Exit codes: 0 done, 1 a check failed, 2 your input, 3 a stage or the disk broke,
-    4 a gate is undecided, 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM, 141 nobody reads what it prints."""
+    4 a gate or an accuracy is undecided, 130 interrupted, 129 and 143 ended by SIGHUP and SIGTERM, 141 nobody reads
+    what it prints."""
     with streams.guarded(), signals.heard():
         try:
             code = _run(list(sys.argv[1:] if argv is None else argv))

@@ -33,7 +33,7 @@ from edgecompress.cli.mcp_types import (
     VariantResult,
 )
 from edgecompress.core import environments
-from edgecompress.core.errors import CheckFailed, EdgeError, StageFailed, of_system
+from edgecompress.core.errors import BROKE, EdgeError, StageFailed, of_system
 from edgecompress.core.plain_text import one_line
 from edgecompress.core.version import __version__
 
@@ -84,7 +84,7 @@ def deploy(asked: DeployRequest, listener: Listener) -> DeployResult:
 
     job, steps = _planned(asked)
     result = deploy.run(job, steps, _options(asked, listener, "edgecompress mcp: deploy"))
-    if result.exit_code > CheckFailed.exit_code:
+    if result.exit_code in BROKE:
         raise StageFailed(result.message)
     told = _report(result.report, result.read_report()) if result.report else None
     return DeployResult(result.exit_code, result.message, str(result.out) if result.out else None, told)

@@ -140,7 +140,8 @@ class ReportResult:
 
 @dataclass(frozen=True)
 class DeployResult:
-    """How a deploy ended. exit_code 0: it shipped into `out`; 1: a check failed and nothing shipped."""
+    """How a deploy ended. exit_code 0: it shipped into `out`; 1: a check failed and nothing shipped; 4: it
+    shipped, but its accuracy is not above chance."""
 
     exit_code: int
     message: str

@@ -17,6 +17,7 @@ from edgecompress.commands.job_run import (
     artifact_of,
     begin,
     check_sensors,
+    no_proof,
     not_measured,
     out_folder,
     remember,
@@ -25,7 +26,15 @@ from edgecompress.commands.object_data import Data
 from edgecompress.commands.objects import Model
 from edgecompress.commands.shipped_folder import Called, Origin
 from edgecompress.core import catalog
-from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed, did_you_mean, edge_errors
+from edgecompress.core.errors import (
+    UNDECIDED,
+    CheckFailed,
+    EdgeError,
+    InputError,
+    StageFailed,
+    did_you_mean,
+    edge_errors,
+)
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Choice, Stage
 from edgecompress.pipeline import plan, shipping
@@ -93,8 +102,9 @@ def deploy(
     settings: the values of --set, {"limits.items_lost": 2}.
     options: the folders, and whatever else changes no result.
 
-    Raises EdgeError: InputError (exit code 2) or StageFailed (3). A check that failed is a Result with exit code 1, and
-    one with the code of the first error tells that every variant broke; both have a report.
+    Raises EdgeError: InputError (exit code 2) or StageFailed (3). A check that failed is a Result with exit code 1, an
+    accuracy that is not above chance one with 4 (it shipped all the same), and one with the code of the first error
+    tells that every variant broke; all have a report.
     """
     options = options or Options()
     targets = target if isinstance(target, (list, tuple)) else [target]
@@ -141,7 +151,9 @@ def run(
     if why := _held_back(walk, steps.candidates, choice, options):
         return _held(walk, out, CheckFailed.exit_code, why)
     _ship(job, walk, steps, choice, out)
-    return Result(0, f"{choice.stage}: {choice.reason}", out, out, walk.outcomes)
+    doubt = no_proof(walk, next(c.verdict for c in steps.candidates if c.name == choice.stage))
+    why = f"{choice.stage} is undecided: {doubt}" if doubt else f"{choice.stage}: {choice.reason}"
+    return Result(UNDECIDED if doubt else 0, why, out, out, walk.outcomes)
 
 
 def run_all(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.commands import progress_line
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
-from edgecompress.core.model import Artifact, Choice, Outcome
+from edgecompress.core.model import AT_CHANCE, Artifact, Choice, Outcome
 from edgecompress.pipeline import plan, side_by_side, store_place
 from edgecompress.pipeline.job import Job, Name
 from edgecompress.pipeline.runner import Listener, PlanRun
@@ -142,6 +142,12 @@ def all_broke(walk: PlanRun, choice: Choice) -> EdgeError | None:
     if choice.stage or any(row["verdict"] == "lost" for row in choice.table.values()):
         return None
     return next((o.error for o in walk.outcomes.values() if o.status == "failed" and o.error), None)
+
+
+def no_proof(walk: PlanRun, verdict: str) -> str:
+    """Why the accuracy of the source, or of what this stage verified, proves nothing; "" where it does."""
+    judged = (walk.outcomes[name].facts for name in ("golden", verdict) if name in walk.outcomes)
+    return next((facts[AT_CHANCE] for facts in judged if AT_CHANCE in facts), "")
 
 
 def out_folder(job: Job, options: Options) -> Path:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands.job_run import Options, all_broke, artifact_of, not_measured, out_folder
+from edgecompress.commands.job_run import Options, all_broke, artifact_of, no_proof, not_measured, out_folder
 from edgecompress.core import environments
-from edgecompress.core.errors import CheckFailed
+from edgecompress.core.errors import UNDECIDED, CheckFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcome, Stage
 from edgecompress.core.version import __version__
@@ -70,7 +70,10 @@ def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, option
 
 
 def _exit_code(walk: PlanRun, race: Race | Count, choice: Choice) -> int:
-    if choice.stage or not race.judged:
+    if choice.stage:
+        chosen = next((e.verdict for e in race.entrants if e.name == choice.stage), "")
+        return UNDECIDED if no_proof(walk, chosen) else 0
+    if not race.judged:
         return 0
     return (all_broke(walk, choice) or CheckFailed).exit_code
 

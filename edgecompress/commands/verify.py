@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 
 from edgecompress.commands import objects
-from edgecompress.commands.job_run import Options, Result, begin
+from edgecompress.commands.job_run import Options, Result, begin, no_proof
 from edgecompress.commands.object_data import Data
 from edgecompress.commands.objects import Model
 from edgecompress.commands.shipped_folder import Origin, folder_named, runtime_of, shipped, shipped_with
-from edgecompress.core.errors import CheckFailed, edge_errors
+from edgecompress.core.errors import UNDECIDED, CheckFailed, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Outcome
 from edgecompress.pipeline import plan, shipping, verification
@@ -36,7 +36,8 @@ def verify(
     options: Options | None = None,
 ) -> Result:
     """Checks a shipped artifact against its source again, and against what it answered when it was verified before it
-    shipped (`limits.as_shipped`); the Result has exit code 1 when a check fails.
+    shipped (`limits.as_shipped`); the Result has exit code 1 when a check fails, and 4 when the accuracy is not above
+    chance.
 
     The model, data, metric, target and limits are those it was deployed with unless given; another target has its own
     limits. The keywords are those of `deploy`. Raises EdgeError.
@@ -70,5 +71,6 @@ def _judged(verify_job: Job, walk: PlanRun, artifact: Artifact, origin: Origin, 
     judged = walk.outcomes["verify"]
     code = CheckFailed.exit_code if judged.status == "lost" else 0
     undecided = [check["says"] for check in judged.facts.get("checks", ()) if check["decision"] == "undecided"]
-    kept = "; ".join(["equal to its source within the limits", *undecided])
-    return Result(code, judged.reason or kept, outcomes=walk.outcomes)
+    doubt = no_proof(walk, "verify")
+    kept = "; ".join(["equal to its source within the limits", *undecided, *([f"undecided: {doubt}"] if doubt else [])])
+    return Result(code or (UNDECIDED if doubt else 0), judged.reason or kept, outcomes=walk.outcomes)

@@ -12,7 +12,8 @@ EdgeError                 exit 3   the root; the command line prints it without 
     ├── TooMuchMemory              a process held more memory than it may
     └── DiskFull                   no space left for the results
 
-`compare` ends with 4 where no gate is broken and one is undecided: its interval holds the limit. `--strict` makes it 1.
+4 is no error. `compare` ends with it where no gate is broken and one is undecided: its interval holds the limit
+(`--strict` makes it 1). So do `deploy` and `verify` where the accuracy is not above chance: it proves nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ PLACE = re.compile(
 NOTHING = re.compile(
     r"Summary:|FrontEnd API failed|Model wasn't fully converted|-- \S+ with a message:|Conversion failed for"
 )
-UNDECIDED = 4  # the exit code of a comparison that cannot be decided
+UNDECIDED = 4  # the exit code of what cannot be decided: no error
+BROKE = (2, 3)  # exit codes of errors: what was asked for was not done
+GRAVITY = (0, UNDECIDED, 1, *BROKE)  # exit codes, the gravest last
 
 
 class EdgeError(Exception):

@@ -188,6 +188,11 @@ def _scored(outputs: Sequence[tuple[str, bool, int]], axes: int) -> str:
     return next((name for name, own in real if own == axes), real[0][0] if real else outputs[0][0])
 
 
+def scored(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
+    """The output that scores classes."""
+    return _of_classes(outputs, labels, "")
+
+
 def scored_spec(specs: Sequence[TensorSpec], axes: int) -> TensorSpec:
     """The output that scores classes; `axes`: one more than the labels have."""
     told = [(s.name, bool(s.quantization) or "float" in s.dtype, len(s.shape)) for s in specs]

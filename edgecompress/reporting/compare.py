@@ -320,7 +320,9 @@ def _first(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> Ite
 
 
 def _warnings(entries: Sequence[ComparedVariant]) -> Iterator[str]:
-    """What else than the artifact is different."""
+    """Whose accuracy proves nothing, and what else than the artifact is different."""
+    if doubt := _at_chance(entries):
+        yield doubt
     first = _around(entries[0])
     for entry in (e for e in entries[1:] if e.report.environment):
         for name, value in _around(entry).items():
@@ -381,6 +383,8 @@ def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdic
     ended = gate.judge(held.ratio or 0.0, interval)
     status = f", {number.status}" if number.status != "measured" else ""
     why = f": {_why_undecided(gate, number, held, interval)}" if ended == "undecided" else ""
+    if metric.name == "accuracy" and ended == "kept" and (doubt := _at_chance((old, new))):
+        ended, why = "undecided", f": {doubt}"
     return GateVerdict(gate.text, new.label, ended, held.says + status + why)
 
 
@@ -396,6 +400,12 @@ def _interval(metric: Quantity, number: Number, held: Change) -> Interval:
     if metric.exact or (guessed(number) and not metric.of_device):  # a compiler's estimate
         return held.ratio, held.ratio
     return (None, None) if metric.session and held.n < limit_decision.SESSIONS else (held.low, held.high)
+
+
+def _at_chance(entries: Sequence[ComparedVariant]) -> str:
+    """Whose accuracy proves nothing, so that keeping it does not either."""
+    at = [e.label for e in entries if e.report.summary.outcome == "undecided"]
+    return f"the accuracy of {' and '.join(at)} is not above chance" if at else ""
 
 
 def _why_undecided(gate: Gate, number: Number, held: Change, interval: Interval) -> str:

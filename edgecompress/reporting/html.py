@@ -53,11 +53,12 @@ TILES = (
 )
 SHOWN_TILES = 6
 NO_VARIANT = Report(schema=SCHEMA, variants=[])  # of a page whose tables and figures name none
-SIGNS = {"shipped": "✓", "measured": "✓", "nothing": "✕", "failed": "✕"}
+SIGNS = {"shipped": "✓", "undecided": "?", "measured": "✓", "nothing": "✕", "failed": "✕"}
 SIGNS_USED = (
     "≈ estimated: two digits at most, (a – b) its band. [a, b] interval of the median over sessions. – not available."
 )
-WORDS = {"shipped": "Ships", "measured": "Measured", "nothing": "Nothing ships", "failed": "Failed"}
+WORDS = {"shipped": "Ships", "undecided": "Undecided", "measured": "Measured", "nothing": "Nothing ships"}
+WORDS["failed"] = "Failed"
 
 
 def page(report: Report) -> str:

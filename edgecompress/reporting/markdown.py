@@ -90,7 +90,7 @@ REST = (
 )
 
 
-SIGNS = {"shipped": "✅", "measured": "✅", "nothing": "❌", "failed": "❌"}
+SIGNS = {"shipped": "✅", "undecided": "❔", "measured": "✅", "nothing": "❌", "failed": "❌"}
 _SPECIAL = re.compile(r"([\\`*_\[\]#~|!])")
 
 

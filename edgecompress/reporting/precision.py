@@ -19,13 +19,19 @@ def rows(report: Report) -> tuple[tuple[str, ...], ...]:
     artifacts = {"source": report.source_artifact(), **{v.name: v.artifact for v in report.variants}}
     read = {name: known for name, artifact in artifacts.items() if (known := of(artifact))}
     told = any(known["weights"] is not None for known in read.values())
-    return tuple(_row(name, known) for name, known in read.items()) if told else ()
+    return tuple(_row(name, known, halved(report, name)) for name, known in read.items()) if told else ()
 
 
-def _row(name: str, known: facts.Precision) -> tuple[str, ...]:
+def _row(name: str, known: facts.Precision, half: bool) -> tuple[str, ...]:
     if known["weights"] is None:
         return name, f"unknown: {known['why']}", ""
-    return name, facts.weights(known), facts.computes(known)
+    return name, facts.weights(known), f"{facts.computes(known)}{'; as fp16 on CPUs that have it' if half else ''}"
+
+
+def halved(report: Report, name: str) -> bool:
+    """Whether a variant's runtime was asked to compute in half precision (`computes` of a step): no file tells that."""
+    steps = [step for v in report.target.get("variant", ()) if v["name"] == name for step in v["compress"]]
+    return any(step.get("computes") == "fp16" for step in steps)
 
 
 def called(report: Report, name: str) -> str:

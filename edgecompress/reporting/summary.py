@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from edgecompress.core import sequential_comparison
+from edgecompress.core.errors import UNDECIDED
 from edgecompress.core.model import WARNINGS
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.data.metric_limits import NAMES
@@ -28,15 +29,18 @@ LOST = 3  # variants whose reasons the verdict gives where nothing ships
 
 
 def summary(report: Report) -> Summary:
-    """The outcome ("shipped", "measured", "nothing", "failed"), the variant, the verdict and its parts."""
+    """The outcome ("shipped", "undecided", "measured", "nothing", "failed"), the variant, the verdict and its parts."""
     outcome = _outcome(report)
-    sentence = {"shipped": _shipped, "measured": _measured, "nothing": _nothing, "failed": _failed}[outcome](report)
+    told = {"shipped": _shipped, "undecided": _undecided, "measured": _measured, "nothing": _nothing, "failed": _failed}
+    sentence = told[outcome](report)
     return Summary(outcome, report.subject, report.baseline, sentence, **shipped_headline.parts(report))
 
 
 def _outcome(report: Report) -> Ended:
     if report.choice.variant and not report.exit_code:
         return "nothing" if report.not_measured else "shipped"
+    if report.choice.variant and report.exit_code == UNDECIDED and not report.not_measured:
+        return "undecided"
     if report.exit_code in (0, 1):
         return "nothing" if report.exit_code else "measured"
     return "failed"
@@ -44,6 +48,11 @@ def _outcome(report: Report) -> Ended:
 
 def _shipped(report: Report) -> str:
     return f"{precision.called(report, report.subject)} ships: {shipped_headline.gains(report)}."
+
+
+def _undecided(report: Report) -> str:
+    judged = "the accuracy is not above chance, so it is not known whether it computes what it should"
+    return f"{precision.called(report, report.subject)} ships undecided: {judged}; {shipped_headline.gains(report)}."
 
 
 def _measured(report: Report) -> str:
@@ -97,7 +106,7 @@ def _warnings(report: Report) -> Iterator[str]:
     if why := report.choice.unmeasured:
         ranks = "estimated cycles do" if ranked_by(report) == CYCLES else "their order does"
         yield f"Not measured on the target: {why}. Measurements of other machines do not rank the variants: {ranks}."
-        if _is_half(report):
+        if precision.halved(report, report.subject):
             yield (
                 f"{report.subject} may compute in half precision where the target's CPU has the instructions; here it "
                 "computed in fp32, so what that costs in accuracy is not known: verify it on the device (--device)."
@@ -109,12 +118,6 @@ def _warnings(report: Report) -> Iterator[str]:
     yield from compression_gains.warnings(report)
     for variant in report.variants:
         yield from _warnings_of(variant, report.subject, data.get(WARNINGS, ()))
-
-
-def _is_half(report: Report) -> bool:
-    """Whether the subject was asked to compute in half precision (`computes` of a step)."""
-    steps = [s for v in report.target.get("variant", ()) if v["name"] == report.subject for s in v["compress"]]
-    return any(step.get("computes") == "fp16" for step in steps)
 
 
 def _warnings_of(variant: Variant, subject: str, doubts: Sequence[str]) -> Iterator[str]:

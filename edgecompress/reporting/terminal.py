@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-SIGNS = {"shipped": ("OK", "green"), "measured": ("OK", "green"), "nothing": ("✘", "red"), "failed": ("✘", "red")}
+SIGNS = {"shipped": ("OK", "green"), "undecided": ("?", "yellow"), "measured": ("OK", "green")}
+SIGNS |= dict.fromkeys(("nothing", "failed"), ("✘", "red"))
 CALLED = {"better": "green", "worse": "red"}
 SENTENCE, GAP = 30, 2  # letters of a column that is of sentences, and between two columns
 LEAST = 12  # letters of the last column that are shown in a narrow terminal

@@ -64,7 +64,7 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
         reason=reason,
         undecided=[*_undecided(verdict), *result.get("undecided", ())],
         artifact=_files(artifact) if artifact else None,
-        verify=msgspec.convert(verdict.facts, Verification) if verdict else None,
+        verify=_verified(verdict, job) if verdict else None,
         numbers=_numbers(request, name, sessions, why, counted),
         sessions=sessions,
         distribution=shape,
@@ -76,6 +76,15 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
         compressed=compression.of_variant(job, name),
         training=training.of_variant(job, name),
     )
+
+
+def _verified(verdict: Artifact, job: ReportRequest) -> Verification:
+    """What verify found. It ran on this machine: of another device it tells no operator's time."""
+    found = msgspec.convert(verdict.facts, Verification)
+    if job.device.get("transport", "host") != "host":
+        for op in found.fallback or ():
+            op.ms = op.share = None
+    return found
 
 
 def _undecided(verdict: Artifact | None) -> list[str]:

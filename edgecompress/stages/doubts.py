@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.model import Artifact
 from edgecompress.core.settings import Detect, Preprocess
-from edgecompress.data import detection_layout, detections, metrics, paired_proportions, tensors
+from edgecompress.data import chance, detection_layout, detections, metrics, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,20 +33,31 @@ def of_range(values: np.ndarray, declared: Preprocess) -> list[str]:
     ]
 
 
-def of_answers(metric: metrics.Metric, value: float | None, n: int, specs: Sequence[TensorSpec]) -> list[str]:
-    """A source that is no better than chance, or that so few items judge that it cannot be told."""
-    classes, shown = metrics.scored_spec(specs, 2).shape[-1], metric.name.replace("top", "top-")
-    best = metrics.TOP.fullmatch(metric.name)
-    if best and value is not None and isinstance(classes, int) and classes > int(best[1]):
-        chance, wrong = int(best[1]) / classes, n - round(value * n)
-        if 1 - paired_proportions.clopper_pearson(wrong, n) <= chance:
-            return [
-                f"the source's {shown} of {_percent(value)} is not above chance ({_percent(chance)}), as far as {n} "
-                "items tell: check the labels, the order of the classes, and [preprocess]"
-            ]
-    if n < FEW:
-        return [f"{n} test items are few: one of them is {_percent(1 / n)} of all; give a few hundred"]
-    return []
+def of_answers(
+    metric: metrics.Metric, scores: np.ndarray, outputs: Mapping[str, np.ndarray], labels: np.ndarray, whose: str
+) -> tuple[list[str], str]:
+    """Answers that are no better than chance, or that so few items judge that it cannot be told; why they are no proof.
+
+    Of few items the second is empty, unless labels that are off by one explain it.
+    """
+    value, least = metrics.summary(metric, scores), chance.level(metric, outputs, labels)
+    n, shown = len(scores), metric.name.replace("top", "top-")
+    if value is None or least is None or chance.above(metric, scores, least):
+        few = f"{n} test items are few: one of them is {_percent(1 / n)} of all; give a few hundred"
+        return [few] if n < FEW else [], ""
+    if metric.name in chance.ERRORS:
+        than = f"is no better than that of the labels' {chance.ERRORS[metric.name]} ({least:.4g})"
+        told = f"{whose} {shown} of {value:.4g} {than}: check the labels, their scale, and [preprocess]"
+        return [told], told if n >= FEW else ""
+    one, other = (_percent(v) if metric.unit == "fraction" else f"{v:.3g}" for v in (value, least))
+    told = f"{whose} {shown} of {one} is not above chance ({other}), as far as {n} items tell: "
+    by, share = chance.off_by_one(metric, outputs, labels)
+    if by:
+        moved = "1 added to" if by > 0 else "1 taken from"
+        told += f"the labels are off by one, as with {moved} each it is {_percent(share)}"
+    else:
+        told += "check the labels, the order of the classes, and [preprocess]"
+    return [told], told if by or n >= FEW else ""
 
 
 def of_boxes(outputs: Mapping[str, np.ndarray], detect: Detect | None) -> list[str]:
@@ -72,22 +83,4 @@ def of_labels(samples: Artifact, metric: str, model: Artifact) -> list[str]:
     return [
         f"{NO_LABELS}, so {metric} is not measured: artifacts are compared with the source's answers alone; {give}, or "
         "--metric none"
-    ]
-
-
-def of_errors(metric: str, value: float | None, labels: np.ndarray) -> list[str]:
-    """A regression that is no better than one answer for all items: the mean of the labels, of mae their median."""
-    import numpy as np
-
-    if metric not in ("mse", "mae") or value is None:
-        return []
-    if metric == "mse":
-        constant, word = float(np.square(labels - labels.mean(axis=0, dtype=np.float64)).mean()), "mean"
-    else:
-        constant, word = float(np.abs(labels - np.median(labels, axis=0)).mean()), "median"
-    if value < constant:
-        return []
-    return [
-        f"the source's {metric} of {value:.4g} is no better than that of the labels' {word} ({constant:.4g}): check "
-        "the labels, their scale, and [preprocess]"
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import WARNINGS, Artifact, Request
+from edgecompress.core.model import AT_CHANCE, WARNINGS, Artifact, Request
 from edgecompress.core.source import TORCH
 from edgecompress.data import detections, metrics, states, tensors
 from edgecompress.stages import batch_axis, doubts, refused_numbers
@@ -57,23 +57,12 @@ def run(request: Request) -> Artifact:
     _check_numbers(source, request)
     specs = tuple(spec for spec in model.outputs if not spec.feeds)
     draft = Artifact(request.out, "golden", model.inputs, specs)
-    metric = _metric(request, draft)
+    metric, doubted, no_proof = _judged(request, draft)
+    facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": metric}
     if splits[0] == "test":  # of the others it would be said twice
-        warnings += _doubts(request, metric, draft)
-    facts = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": metric, WARNINGS: warnings}
-    return replace(draft, facts=facts).write()
-
-
-def _doubts(request: Request, own: MetricFacts | None, golden: Artifact) -> list[str]:
-    metric, split = _judge(request), request.options["splits"][0]
-    found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"), request.model)
-    labels = tensors.labels(request.inputs["samples"], split)
-    if own and labels is not None:
-        found += doubts.of_errors(own["name"], own["value"], labels)
-    if metric and own:
-        return found + doubts.of_answers(metric, own["value"], own["n"], golden.outputs)
-    outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
-    return found + doubts.of_boxes(outputs, detections.declared(request.options))
+        warnings += doubted
+        facts |= {AT_CHANCE: no_proof} if no_proof else {}
+    return replace(draft, facts={**facts, WARNINGS: warnings}).write()
 
 
 def _check_batch(model: Artifact, asked: int) -> None:
@@ -206,12 +195,23 @@ def _check_labels(request: Request) -> None:
         metrics.scores(metric, {scored.name: np.broadcast_to(np.float32(0), shape)}, labels)
 
 
-def _metric(request: Request, golden: Artifact) -> MetricFacts | None:
-    """The source's own value on the first split; None without labels, and where nothing judges it here."""
+def _judged(request: Request, golden: Artifact) -> tuple[MetricFacts | None, list[str], str]:
+    """The source's own value on the first split, what is doubtful about it, and why it is no proof.
+
+    No value without labels, and where nothing judges it here.
+    """
     metric, split = _judge(request), request.options["splits"][0]
     labels = tensors.labels(request.inputs["samples"], split)
-    if labels is None or metric is None:
-        return None
+    found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"), request.model)
     outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
+    if labels is None or metric is None:
+        return None, found + doubts.of_boxes(outputs, detections.declared(request.options)), ""
     scores = metrics.scores(metric, outputs, labels)
-    return {"name": metric.name, "value": metrics.summary(metric, scores), "unit": metric.unit, "n": len(scores)}
+    told, no_proof = doubts.of_answers(metric, scores, outputs, labels, "the source's")
+    value: MetricFacts = {
+        "name": metric.name,
+        "value": metrics.summary(metric, scores),
+        "unit": metric.unit,
+        "n": len(scores),
+    }
+    return value, found + told, no_proof

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from edgecompress.core import config, registry
 from edgecompress.core.errors import EdgeError, StageFailed
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Check, Promise, Request
+from edgecompress.core.model import AT_CHANCE, Artifact, Check, Promise, Request
 from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
 from edgecompress.data import (
@@ -75,6 +75,7 @@ class Results:
     reasons: Mapping[str, str]  # why "metric", "fallback" or the operators' times are None
     moved: Sequence[reference_answers.Moved] = ()
     scored: frozenset[str] = frozenset()  # the outputs that the metric reads
+    no_proof: str = ""  # why the accuracy is none
     items: Mapping[str, str] = field(default_factory=dict)  # "right" or "scores": as metrics.items has them
 
 
@@ -126,7 +127,8 @@ def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:
         "checks": [asdict(check) for check in checks],
         "reasons": results.reasons,
     }
-    known = {"fallback": results.fallback, **results.items, "lost": lost or None}
+    no_proof = results.no_proof or None
+    known = {"fallback": results.fallback, **results.items, AT_CHANCE: no_proof, "lost": lost or None}
     return told | {name: value for name, value in known.items() if value is not None}
 
 
@@ -212,7 +214,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     inputs = {spec.name: tensors.load(samples, split, spec.name) for spec in samples.inputs}
     again = output_statistics.again(ours, inputs)
     channels = output_channels.compare(ours, theirs, layouts, steps, detections.declared(request.options), again)
-    metric, why_not, items = _metric(request, ours, theirs)
+    metric, why_not, items, no_proof = _metric(request, ours, theirs)
     if metric and all(map(output_error.same, told.values())):
         metric = metrics.exact(metric)
     return Results(
@@ -223,6 +225,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
         fallback=fallback[0],
         reasons={name: why for name, why in (("metric", why_not), ("fallback", fallback[1])) if why},
         scored=_scored(request, ours) if metric else frozenset(),
+        no_proof=no_proof,
         items=items,
     )
 
@@ -240,12 +243,13 @@ def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
 
 def _metric(
     request: Request, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
-) -> tuple[metrics.MetricComparison | None, str, Mapping[str, str]]:
-    """The paired comparison, or why there is none, and the score of each item; all are kept beside the verdict."""
+) -> tuple[metrics.MetricComparison | None, str, Mapping[str, str], str]:
+    """The paired comparison, or why there is none, and the score of each item, which are kept beside the verdict too;
+    and why the accuracy of the artifact proves nothing, or ""."""
     metric = metrics.find(request.options["metric"], request.options.get("output", ""))
     labels = tensors.labels(request.inputs["samples"], _split(request))
     if metric is None or labels is None:
-        return None, "the source names no metric" if metric is None else doubts.NO_LABELS, {}
+        return None, "the source names no metric" if metric is None else doubts.NO_LABELS, {}, ""
     before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
     for name, scores in (("before", before), ("after", after)):
         tensors.write_split(request.out, {name: scores})
@@ -257,7 +261,9 @@ def _metric(
             request.options.get("output") or metrics.scored_spec(request.inputs["golden"].outputs, labels.ndim + 1).name
         )
         comparison["expected"] = flip_risk.flips(ours[output], theirs[output], labels)
-    return comparison, "", metrics.items(after)
+    one = request.options.get("output", "")
+    judged = {one: theirs[one]} if one in theirs else theirs
+    return comparison, "", metrics.items(after), doubts.of_answers(metric, after, judged, labels, "its")[1]
 
 
 def _scored(request: Request, ours: Mapping[str, np.ndarray]) -> frozenset[str]:
@@ -361,7 +367,8 @@ def _share_check(results: Results, limit: float) -> Check:
     if results.fallback is None or len(known) < len(shares):
         return _not_verified("fallback_share", results, limit)
     share = sum(known)
-    says = f"operators that fell back take {100 * share:.3g} % of the operators' time, limit {100 * limit:g} %"
+    took = f"{100 * share:.3g} % of the operators' time on this machine"
+    says = f"operators that fell back take {took}, limit {100 * limit:g} %"
     return Check("fallback_share", share <= limit, share, limit, says)
 
 
