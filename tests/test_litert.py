@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,39 @@ def test_constants_that_are_views_are_what_torch_computes_with(
     session = litert.open(litert.export(Request({"model": model}, tmp_path / "file")), 1)
     (answer,) = session.run({model.inputs[0].name: x[:1]}).values()
     np.testing.assert_allclose(answer, expected, rtol=1e-4, atol=1e-4)
+
+
+class Repeated(torch.nn.Module):
+    """A function as a net, which torch.export takes."""
+
+    def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.compute(x) * 2
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x.expand(-1, 4, 6, 3).transpose(2, 3),
+        lambda x: x[:, :, None].expand(-1, 1, 4, 6, 3).reshape(-1, 4, 6, 3).transpose(2, 3),
+        lambda x: x.repeat(1, 4, 1, 1).permute(0, 3, 1, 2),
+        lambda x: x[..., :1].expand(-1, 1, 6, 5).transpose(2, 3),
+        lambda x: (x.reshape(-1, 2, 3, 3)[:, :, None].expand(-1, 2, 4, 3, 3) * 0.5).transpose(3, 4),
+    ],
+    ids=["heads", "shared key", "repeat", "last axis", "scaled"],
+)
+def test_what_is_repeated_and_transposed_is_both(compute, tmp_path):
+    x = torch.randn(2, 1, 6, 3)
+    net, batch = Repeated(compute), Dim("batch", 1, 8)
+    expected = net(x).numpy()
+    ends = [TensorSpec("x", (batch, 1, 6, 3))], [TensorSpec("y", (batch, *expected.shape[1:]))]
+    program = artifact_of(net, (x,), tmp_path / "program", ends)
+    (tmp_path / "out").mkdir()
+    made = litert.export(Request({"model": program}, tmp_path / "out", None, Context(batch=2)))
+    np.testing.assert_allclose(litert.open(made, 1).run({"x": x.numpy()})["y"], expected, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Request, Stage
 from edgecompress.core.settings import Limits, Source
 from edgecompress.data import tensors, texts
-from edgecompress.formats import torch_module
+from edgecompress.formats import hugging_face, torch_module, torch_program
 from edgecompress.packaging import model_card
 from edgecompress.pipeline import job, plan
 from edgecompress.pipeline.conversion import TRACE
@@ -146,6 +146,90 @@ def test_a_padded_text_is_answered_as_the_library_answers_it_alone(
             right = net.bert(ids).last_hidden_state.mean(1) if task else net(input_ids=ids).logits
         ours = answers[i : i + 1, :own] if right.ndim == 3 else answers[i : i + 1]
         np.testing.assert_allclose(ours, right.numpy(), atol=1e-4)
+
+
+DECODER = {
+    **TEXT,
+    "num_key_value_heads": 1,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "initializer_range": 0.3,
+}
+KINDS = ["sliding_attention", "full_attention"]
+WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3": ("Gemma3TextConfig", {"head_dim": 16, "sliding_window": 4, "layer_types": KINDS}),
+    "gemma3-both-ways": (
+        "Gemma3TextConfig",
+        {"head_dim": 16, "sliding_window": 4, "layer_types": KINDS, "use_bidirectional_attention": True},
+    ),
+    "modernbert": ("ModernBertConfig", {"local_attention": 4, "cls_token_id": 1, "sep_token_id": 2}),
+    "mistral": ("MistralConfig", {"sliding_window": 4}),
+    "qwen2": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    "phi3": ("Phi3Config", {"sliding_window": 4}),
+    "llama": ("LlamaConfig", {}),
+    "chunks": (
+        "Llama4TextConfig",
+        {
+            "head_dim": 16,
+            "intermediate_size_mlp": 64,
+            "attention_chunk_size": 4,
+            "moe_layers": [],
+            "num_local_experts": 2,
+            "layer_types": ["chunked_attention", "full_attention"],
+        },
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "task",
+    ["embedding", *(pytest.param(task, marks=pytest.mark.prove) for task in ("text-classification", "causal-lm"))],
+)
+@pytest.mark.parametrize("family", WINDOWS)
+def test_each_layer_sees_what_the_library_lets_it_see(tmp_path: Path, family: str, task: str) -> None:
+    name, sizes = WINDOWS[family]
+    config = getattr(transformers, name)(**{**DECODER, **sizes})
+    maker = getattr(transformers, hugging_face.CLASSES[task])
+    if type(config) not in maker._model_mapping:
+        pytest.skip("the library has no such net")
+    net = maker.from_config(config)
+    folder = with_tokenizer(saved(tmp_path / "net", net))
+    words = " ".join(np.random.default_rng(1).choice(WORDS[5:], 14))
+    rows = [f"{words}\t0", "the film is\t1"] * 12
+    (tmp_path / "a.tsv").write_text("\n".join(["sentence\tlabel", *rows]))
+    source = Source(str(folder), str(tmp_path / "a.tsv"), length=18, task=task)
+    fed = samples(tmp_path / "samples", source)
+    made = loaded(tmp_path / "module", source, fed)
+    (tmp_path / "program").mkdir()
+    program = trace.run(Request({"model": made, "samples": fed}, tmp_path / "program", {}, Context()))
+    graph = torch_program.load(program.file(".pt2")).module()
+    for i in range(2):
+        given = {name: tensor[i : i + 1] for name, tensor in torch_module.example(made, fed, 2).items()}
+        seen = given["attention_mask"].bool()
+        with torch.inference_mode():
+            right = net(**given)[0]
+            ours = torch_program.call(graph, list(given.values()))[0]
+        if task == "embedding":
+            right = right[seen].mean(0, keepdim=True)
+        elif task == "causal-lm":
+            ours, right = ours[seen], right[seen]
+        np.testing.assert_allclose(ours.numpy(), right.numpy(), atol=1e-4)
+
+
+def test_a_mask_that_is_no_addition_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hugging_face, "MASKED", 0.0)
+    folder = with_tokenizer(saved(tmp_path / "net", bert()))
+    with pytest.raises(InputError, match="a mask of its own kind"):
+        module(tmp_path, Source(str(folder), str(lines(tmp_path / "a.tsv")), length=12, task="embedding"))
+
+
+def test_a_decoder_that_finds_no_end_of_a_padded_text_is_refused(tmp_path: Path) -> None:
+    config = transformers.GPT2Config(vocab_size=len(WORDS), n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    folder = with_tokenizer(saved(tmp_path / "net", transformers.GPT2ForSequenceClassification(config)))
+    with pytest.raises(InputError, match=r"several lengths at once: .*padding token.*; correct config\.json"):
+        module(tmp_path, Source(str(folder), str(lines(tmp_path / "a.tsv")), length=12))
 
 
 def test_pictures_are_prepared_as_the_folder_declares(tmp_path: Path) -> None:

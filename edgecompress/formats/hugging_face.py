@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,14 +138,11 @@ def _net(own: Any, task: str) -> torch.nn.Module:
 
 
 def _of_text(own: Any, task: str) -> torch.nn.Module:
-    """A text net whose mask is an addition on four axes.
-
-    Masks by index arithmetic, as the library makes them, stop some converters.
-    """
+    """A text net; the library says which tokens each of its layers sees, and `_added` puts that as an addition."""
     import torch
 
-    causal, pooled = task == "causal-lm", task == "embedding"
-    options = {"use_cache": False} if causal else {}
+    pooled = task == "embedding"
+    own.config.use_cache = False
 
     class TextNet(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -159,24 +156,62 @@ def _of_text(own: Any, task: str) -> torch.nn.Module:
             token_type_ids: torch.Tensor | None = None,
         ) -> torch.Tensor:
             """int64 [n, length] each; the mask is 1 where there is a token and 0 behind the last one."""
-            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-            seen = mask.to(torch.float32)
-            added = ((1 - seen) * MASKED)[:, None, None, :]
-            if causal:
-                places = torch.arange(input_ids.shape[1])
-                added = added + (places[None, :] > places[:, None]).to(torch.float32) * MASKED
-            kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
-            answer = self.net(input_ids=input_ids, attention_mask=added, **kinds, **options, return_dict=True)
-            if not pooled:
-                return answer[0]
-            weights = seen[:, :, None]
-            return (answer[0] * weights).sum(1) / weights.sum(1)
+            with _masks_added():
+                return self.own_answer(input_ids, attention_mask, token_type_ids)
 
-        def own_answer(self, named: Mapping[str, torch.Tensor]) -> torch.Tensor:
-            """What the library answers with the mask that it makes itself: logits or hidden states."""
-            return self.net(**named, **options, return_dict=True)[0]
+        def own_answer(
+            self,
+            input_ids: torch.Tensor,
+            attention_mask: torch.Tensor | None = None,
+            token_type_ids: torch.Tensor | None = None,
+        ) -> torch.Tensor:
+            """The same with the masks that the library makes."""
+            mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            kinds = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+            answer: torch.Tensor = self.net(input_ids=input_ids, attention_mask=mask, **kinds, return_dict=True)[0]
+            if not pooled:
+                return answer
+            weights = mask.to(torch.float32)[:, :, None]
+            return (answer * weights).sum(1) / weights.sum(1)
 
     return TextNet()
+
+
+@contextmanager
+def _masks_added() -> Iterator[None]:
+    """The masks of all kinds (causal, of a window, in chunks) made by `_added`."""
+    from transformers import masking_utils
+
+    makers = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    makers["eager"] = _added
+    try:
+        yield
+    finally:
+        del makers["eager"]
+
+
+def _added(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    mask_function: Callable[..., torch.Tensor],
+    attention_mask: torch.Tensor,
+    **_: object,
+) -> torch.Tensor:
+    """What is added to the scores [n, heads, queries, keys] of a layer.
+
+    `mask_function` says by places which keys a query sees, `attention_mask` [n, keys] which are tokens. The library's
+    own way, index arithmetic and the least number that a float can be, stops some converters and fp16.
+    """
+    import torch
+    from transformers import masking_utils
+
+    added = ((1 - attention_mask.to(torch.float32)) * MASKED)[:, None, None, :]
+    if mask_function is masking_utils.bidirectional_mask_function:
+        return added
+    items, heads = torch.arange(batch_size)[:, None, None, None], torch.zeros(1, 1, 1, 1, dtype=torch.int64)
+    queries, keys = torch.arange(q_length)[None, None, :, None], torch.arange(kv_length)[None, None, None, :]
+    return added + (1 - mask_function(items, heads, queries, keys).to(torch.float32)) * MASKED
 
 
 def _of_signals(own: Any, task: str) -> torch.nn.Module:
@@ -199,21 +234,25 @@ def _of_signals(own: Any, task: str) -> torch.nn.Module:
 
 
 def check_mask(net: torch.nn.Module, named: Mapping[str, torch.Tensor], folder: Path) -> None:
-    """Raises InputError where a text net answers otherwise with our mask than with the library's own."""
+    """Raises InputError where a text net answers otherwise with our masks than with the library's own."""
     import torch
 
     if not hasattr(net, "own_answer"):
         return
     own_answer: Any = net.own_answer
-    with torch.inference_mode():
-        ours, theirs = net(**named), own_answer(named)
-    if ours.shape != theirs.shape:  # pooled
-        return
-    seen = named.get("attention_mask", torch.ones_like(named["input_ids"])).bool()
-    pairs = (ours[seen], theirs[seen]) if ours.ndim == 3 else (ours, theirs)
-    error, signal = (pairs[0] - pairs[1]).pow(2).sum(), pairs[1].pow(2).sum()
-    if error > signal * 10 ** (-LEAST_DB / 10):
+    try:
+        with torch.inference_mode():
+            ours, theirs = net(**named), own_answer(**named)
+    except Exception as error:
         raise InputError(
-            f"{folder}: its attention needs a mask of its own kind (a window, or one that is no addition); give a "
-            "shorter length, or a factory pkg.mod:fn"
+            f"{folder}: transformers takes no texts of several lengths at once: {user_code.error_line(error)}; "
+            f"correct {CONFIG}"
+        ) from error
+    if ours.ndim == 3:  # each token's
+        seen = named.get("attention_mask", torch.ones_like(named["input_ids"])).bool()
+        ours, theirs = ours[seen], theirs[seen]
+    error, signal = (ours - theirs).pow(2).sum(), theirs.pow(2).sum()
+    if not error <= signal * 10 ** (-LEAST_DB / 10):
+        raise InputError(
+            f"{folder}: its attention needs a mask of its own kind (one that is no addition); give a factory pkg.mod:fn"
         )

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgecompress.core import pretrained_folder
 from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
+from edgecompress.data.texts import MASK
 from edgecompress.formats import hugging_face, torch_module
 from edgecompress.stages import trace
 
-REQUIRES = ("torch", "safetensors", "transformers>=5")
-EXTRA = "transformers"
+if TYPE_CHECKING:
+    import torch
 
-ITEMS = 2  # that the net's mask is checked with
+REQUIRES = ("torch", "safetensors", "transformers>=5.4")
+EXTRA = "transformers"
 
 
 def load(request: Request) -> Artifact:
@@ -29,8 +33,21 @@ def load(request: Request) -> Artifact:
     if why := torch_module.unsound(net):
         raise InputError(f"{folder}: {why}; train or save it again")
     draft = Artifact(request.out, "module", *trace.module_specs(net, request, source))
-    example = torch_module.example(draft, request.inputs["samples"], ITEMS)
-    hugging_face.check_mask(net, example, folder)
+    hugging_face.check_mask(net, _extremes(draft, request.inputs["samples"]), folder)
     hugging_face.keep(folder, request.out)
     torch_module.write(net, request.out, hugging_face.REFERENCE + task, [])
     return draft.write()
+
+
+def _extremes(model: Artifact, samples: Artifact) -> dict[str, torch.Tensor]:
+    """The longest and the shortest text of the data by the model's input names; the first item where it is no text."""
+    import numpy as np
+    import torch
+
+    split = next(split for split, n in samples.facts["splits"].items() if n)
+    names, chosen = tensors.check_inputs(model, samples), np.zeros(2, np.int64)
+    if MASK in names:
+        lengths = tensors.load(samples, split, names[MASK]).sum(axis=1)
+        chosen = np.array([lengths.argmax(), lengths.argmin()])
+    items = {name: tensors.load(samples, split, stored)[chosen] for name, stored in names.items()}
+    return {name: torch.from_numpy(array) for name, array in tensors.taken(model, items).items()}

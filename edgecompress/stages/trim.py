@@ -24,7 +24,7 @@ from edgecompress.formats.vocabulary import Vocabulary
 if TYPE_CHECKING:
     import torch
 
-REQUIRES = ("torch", "safetensors", "transformers>=5")
+REQUIRES = ("torch", "safetensors", "transformers>=5.4")
 EXTRA = "transformers"
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"

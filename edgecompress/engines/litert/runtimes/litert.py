@@ -85,8 +85,9 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     facts = torch_shortcuts.folded(program)
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
     try:
-        net, how = _positional(_cropped(_pooled(_attached(program.module(check_guards=False))))), _quantization(program)
-        data = litert_torch.convert(net, example, quant_config=how).model_content()
+        net = _copied(_cropped(_pooled(_attached(program.module(check_guards=False)))))
+        how = _quantization(program)
+        data = litert_torch.convert(_positional(net), example, quant_config=how).model_content()
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {first_line(error)}") from error
     names = [{f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in _ends(model)]
@@ -165,6 +166,49 @@ def _cropped(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
         net.graph.erase_node(node)
     net.recompile()
     return net
+
+
+def _copied(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph module, what it repeats and then transposes (a key that all heads share) as copies side by side.
+
+    The converter repeats it, and forgets to transpose.
+    """
+    from torch.ops import aten
+
+    for node in [n for n in net.graph.nodes if n.target in (aten.expand.default, aten.repeat.default)]:
+        last, times = node.args[:2]
+        own = [1] * (len(times) - last.meta["val"].dim()) + [*last.meta["val"].shape]
+        if node.target is aten.expand.default:
+            times = [
+                m if isinstance(n, int) and n == 1 else 1 for n, m in zip(own, node.meta["val"].shape, strict=True)
+            ]
+        if not all(isinstance(count, int) for count in times) or max(times) == 1 or not _transposed(node):
+            continue
+        with net.graph.inserting_before(node):
+            for _ in range(len(times) - node.args[0].meta["val"].dim()):
+                last = net.graph.call_function(aten.unsqueeze.default, (last, 0))
+            for axis, count in enumerate(times):
+                if count > 1:
+                    last = net.graph.call_function(aten.cat.default, ([last] * count, axis))
+        node.replace_all_uses_with(last)
+        net.graph.erase_node(node)
+    net.recompile()
+    return net
+
+
+def _transposed(node: torch.fx.Node) -> bool:
+    """Whether what a node makes is transposed, before anything but its shape and each number for itself changes."""
+    from torch.ops import aten
+
+    reached, size = [node], node.meta["val"].numel()
+    for each in reached:
+        for user in each.users:
+            if user.target in (aten.transpose.int, aten.permute.default, aten.t.default):
+                return True
+            value = user.meta.get("val")
+            if hasattr(value, "numel") and value.numel() == size and user not in reached:
+                reached.append(user)
+    return False
 
 
 def _each(size: int | Sequence[int], axes: int) -> list[int]:
