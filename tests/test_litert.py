@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tflite_files
 
 import edgecompress
 from edgecompress.core import config, environments, registry, settings
@@ -459,6 +460,24 @@ def test_weights_beyond_half_precision_stay_in_fp32(tmp_path: Path) -> None:
     half = compressed("litert_fp16", model, samples, tmp_path / "half", small=0.0)
     assert len(half.facts["kept"]) == 1
     assert sqnr_db(answers(model, samples), answers(half, samples)) > 50
+
+
+@pytest.mark.parametrize("technique", ["litert_int8", "litert_dynamic", "litert_fp16"])
+def test_the_weights_of_a_large_file_lie_inside_its_tables_each_aligned(technique: str, tmp_path: Path) -> None:
+    from ai_edge_litert.schema_py_generated import Model
+
+    net = tflite_files.Net(["x"], ["y"], {"x": ("float32", (1, 512)), "y": ("float32", (1, 1024))})
+    net.constants["w"] = tflite_files.seeded(1024, 512)
+    net.add("FULLY_CONNECTED", "x w -", "y", "FullyConnectedOptions")
+    model = tflite_files.source(tflite_files.packed(net), tmp_path / "source")
+    tensors.write_split(tmp_path / "samples" / "calibrate", {"x": np.ones((4, 512), np.float32)})
+    spec = TensorSpec("x", (Dim("batch", 1, 4), 512))
+    samples = Artifact(tmp_path / "samples", "samples", (spec,), facts={"splits": {"calibrate": 4}}).write()
+    made = Model.GetRootAs(compressed(technique, model, samples, tmp_path / "made").file(".tflite").read_bytes())
+    buffers = [made.Buffers(i) for i in range(made.BuffersLength())]
+    assert max(buffer.DataLength() for buffer in buffers) >= 512 * 1024
+    assert not any(buffer.Offset() for buffer in buffers)
+    assert all(b._tab.Vector(b._tab.Offset(4)) % 16 == 0 for b in buffers if b.DataLength())
 
 
 def test_dynamic_int8_of_a_net_without_weights_is_lost(tmp_path: Path) -> None:

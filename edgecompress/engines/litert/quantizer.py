@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FILE = "model.tflite"
 READ_TOO = "_dequant"  # what the quantizer puts behind the name of an output that the graph reads as well
 FLOAT32 = 0  # of TensorType
+LARGEST_INSIDE = model_file.FURTHEST - 2**20  # bytes of a file whose weights can be inside its tables
 ENDS = ("INPUT", "OUTPUT")  # what the quantizer calls the inputs and outputs of a graph
 # What stays in float, by tests/test_int8_operators.py: LiteRT stops where a divisor rounds to 0, its elder divides and
 # takes roots in float alone, and whether two numbers are equal is no longer told once they are rounded
@@ -186,14 +187,15 @@ def quantized(
 
 
 def _from_their_makers(data: bytes) -> bytes:
-    """The file with each output from where it is made: one that the graph reads by another scale as well, the quantizer
-    takes from behind that scale.
+    """The file with its weights inside the tables, and each output from where it is made.
+
+    One that the graph reads by another scale as well, the quantizer takes from behind that scale.
     """
     from ai_edge_litert import schema_py_generated as schema
     from ai_edge_litert.tools import flatbuffer_utils
 
     model = flatbuffer_utils.read_model_from_bytearray(bytearray(data))
-    moved = False
+    moved = len(data) < LARGEST_INSIDE
     for number, graph in enumerate(model.subgraphs):
         kinds = [(model_file.number(model.operatorCodes[op.opcodeIndex]), op) for op in graph.operators]
         scaled = {op.outputs[0]: op.inputs[0] for kind, op in kinds if kind == schema.BuiltinOperator.QUANTIZE}
@@ -204,7 +206,7 @@ def _from_their_makers(data: bytes) -> bytes:
         for end in (e for s in model.signatureDefs or () if s.subgraphIndex == number for e in s.outputs):
             end.tensorIndex = right.get(end.tensorIndex, end.tensorIndex)
         moved = moved or bool(right)
-    return bytes(flatbuffer_utils.convert_object_to_bytearray(model)) if moved else data
+    return model_file.packed(model) if moved else data
 
 
 def artifact(request: Request, data: bytes, facts: Mapping[str, Json]) -> Artifact:
