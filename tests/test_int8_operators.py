@@ -157,7 +157,7 @@ def numbers(name: str, model: Artifact) -> dict[str, np.ndarray]:
     return given
 
 
-def written(technique: str, nets: dict[str, files.Net], folder: Path) -> Path:
+def written(technique: str, nets: dict[str, files.Net], folder: Path, **options: Any) -> Path:
     """What a technique makes of each net, with an item and what the net itself answers to it."""
     out = folder / technique
     out.mkdir()
@@ -172,7 +172,7 @@ def written(technique: str, nets: dict[str, files.Net], folder: Path) -> Path:
         facts = {"splits": {"calibrate": ITEMS, "test": ITEMS}}
         samples = Artifact(work / "samples", "samples", specs, (), facts).write()
         (work / "out").mkdir()
-        made = module.apply(Request({"model": model, "samples": samples}, work / "out", module.Options()))
+        made = module.apply(Request({"model": model, "samples": samples}, work / "out", module.Options(**options)))
         (out / f"{name}.tflite").write_bytes(made.file(".tflite").read_bytes())
         item = {spec.name: given[spec.name][: spec.shape[0]] for spec in model.inputs}
         answers = litert.open(model, 1).run(item)
@@ -232,3 +232,56 @@ def test_constants_that_are_made_smaller_run_too(technique: str, tmp_path: Path)
     weighted = ("CONV_2D", "CONV_2D_TRANSPOSE", "DEPTHWISE_CONV_2D", "EMBEDDING_LOOKUP", "FULLY_CONNECTED")
     nets = CONSTANTS | {name: CASES[name] for name in weighted}
     assert broken(told(written(technique, nets, tmp_path))) == {}
+
+
+def uneven(axis: int, *shape: int) -> np.ndarray:
+    """Weights whose channels differ in magnitude by up to 128."""
+    along = [-1 if place == axis else 1 for place in range(len(shape))]
+    return files.seeded(*shape) * np.resize(np.float32([128, 64, 1, 32, 16, 2, 8, 4]) / 64, shape[axis]).reshape(along)
+
+
+def fully(activation: int, *bias: np.ndarray) -> files.Net:
+    reads = [ROW, uneven(0, 8, 16), *bias]
+    return case("FULLY_CONNECTED", reads, [(1, 8)], "FullyConnectedOptions", fusedActivationFunction=activation)
+
+
+UNEVEN = {
+    "BATCH_MATMUL": case("BATCH_MATMUL", [(1, 4, 8), uneven(2, 1, 8, 4)], [(1, 4, 4)], "BatchMatMulOptions"),
+    "EMBEDDING_LOOKUP": case("EMBEDDING_LOOKUP", [((4,), "int32"), uneven(0, 8, 16)], [(4, 16)]),
+    "FULLY_CONNECTED": fully(0, files.seeded(8)),
+    "FULLY_CONNECTED relu": fully(1),
+    "FULLY_CONNECTED relu6": fully(3, files.seeded(8)),
+}
+OTHERS = {
+    "CONV_2D": case(
+        "CONV_2D", [IMAGE, uneven(0, 8, 3, 3, 4), files.seeded(8)], [(1, 8, 8, 8)], "Conv2DOptions", **CONV
+    ),
+    "CONV_2D_TRANSPOSE": CASES["CONV_2D_TRANSPOSE"],
+}
+
+
+@elder
+def test_dynamic_int8_of_one_scale_per_tensor_answers_right_in_both_runtimes(tmp_path: Path) -> None:
+    folder = written("litert_dynamic", UNEVEN | OTHERS, tmp_path, scales="tensor")
+    for python in (sys.executable, environments.python(tflite)):
+        assert broken(told(folder, python)) == {}
+    sizes = {name: len((folder / f"{name}.tflite").read_bytes()) for name in UNEVEN}
+    assert all(size < 4000 for size in sizes.values())
+
+
+@elder
+def test_each_operator_of_which_tflite_runtime_takes_one_scale_for_all_is_refused_by_name(tmp_path: Path) -> None:
+    folder = written("litert_dynamic", UNEVEN | {"CONV_2D": OTHERS["CONV_2D"]}, tmp_path)
+    wrong = {name.split()[0] for name in broken(told(folder, environments.python(tflite)))}
+    assert wrong == {name.split()[0] for name in UNEVEN}
+    script = (
+        "import sys; from pathlib import Path; from tflite_runtime.interpreter import Interpreter\n"
+        "from edgecompress.engines.litert.runtimes import tflite\n"
+        "for file in sorted(Path(sys.argv[1]).glob('*.tflite')):\n"
+        "    opened = Interpreter(str(file)); opened.allocate_tensors()\n"
+        "    print(file.stem, tflite._one_scale(opened), sep='|')"
+    )
+    command = [environments.python(tflite), "-c", script, str(folder)]
+    heard = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    found = dict(line.split("|") for line in heard.splitlines())
+    assert found == {name: name.split()[0] if name in UNEVEN else "" for name in found}

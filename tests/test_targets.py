@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from edgecompress.cli import main
 from edgecompress.commands import deploy
 from edgecompress.core.errors import ConfigError, InputError, MissingDependency
 from edgecompress.core.model import Artifact, Choice, Outcome
-from edgecompress.core.settings import Target, Variant
+from edgecompress.core.settings import Limits, Target, Variant
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import job
@@ -212,6 +213,52 @@ def test_a_variant_that_tflite_must_run_and_answers_wrong_is_not_shipped(
     assert rows["int8-dynamic"]["verdict"] == "failed"
     assert rows["int8-dynamic"]["reason"].startswith("in tflite: tflite-runtime 2.14 answers wrongly")
     assert rows["int8-dynamic"]["verify"]["metric"]["net_lost"] <= 5  # in the runtime that it is for it is right
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "told"),
+    [
+        ("failed", {}, ""),
+        ("failed", {"limits": Limits(strict=True)}, f"in old: {UNKNOWN}"),
+        ("lost", {"limits": Limits(strict=True)}, f"in old: {UNKNOWN}"),
+        ("failed", {"limits": Limits(strict=True), "also_told": ("old",)}, ""),
+        ("ok", {"limits": Limits(strict=True)}, ""),
+    ],
+)
+def test_strict_limits_leave_undecided_what_a_runtime_of_the_target_does_not_run(
+    status: Any, asked: dict[str, Any], told: str
+) -> None:
+    why = "" if status == "ok" else UNKNOWN
+    assert candidate(**asked).unsettled({"v/verify-old": Outcome("v/verify-old", status, reason=why)}) == told
+
+
+@pytest.mark.slow
+@pytest.mark.prove
+def test_what_tflite_answers_wrongly_is_named_in_the_headline_and_the_card_and_strict_is_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from edgecompress.core import environments, registry
+
+    if not environments.made(registry.load("runtimes", "tflite")):
+        pytest.skip("tflite-runtime's own environment is not made")
+    monkeypatch.chdir(tmp_path)
+    Path("old.toml").write_text(
+        'description = "devices with an old runtime"\nruntime = "litert"\nalso = ["tflite"]\npackage = "tar"\n'
+        '[limits]\ncosine = 0.9\n[[variant]]\nname = "int8-dynamic"\ncompress = [{ use = "int8-dynamic" }]\n'
+    )
+    asked = ["deploy", "--profile", "quick", "--target", "old.toml", *FAST]
+    assert main.main([*asked, "--strict", "--out", "strict"]) == 4
+    held = json.loads(Path("strict/report.json").read_text())["summary"]
+    assert held["sentence"] == "Undecided, nothing ships: int8-dynamic is right in litert, not in tflite."
+    assert main.main([*asked, "--out", "dist"]) == 0
+    told = json.loads(Path("dist/report.json").read_text())["summary"]["sentence"]
+    assert told.startswith("int8-dynamic ships, right in litert, not in tflite: ")
+    assert main.main(["package", "dist", "--out", "made.tar.gz", "--set", "wheels=false"]) == 0
+    with tarfile.open("made.tar.gz") as packed:
+        names = {Path(name).name: name for name in packed.getnames()}
+        readme, card = (packed.extractfile(names[n]).read().decode() for n in ("README.md", "model_card.json"))  # type: ignore[union-attr]
+    assert "answers wrongly" in json.loads(card)["runtime"]["also"]["tflite"]
+    assert "Not for tflite, but litert " in readme
 
 
 def test_what_is_told_only_must_be_another_runtime() -> None:

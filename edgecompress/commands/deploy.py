@@ -150,6 +150,8 @@ def run(
         return _held(walk, out, error.exit_code, str(error))
     if why := _held_back(walk, steps.candidates, choice, options):
         return _held(walk, out, CheckFailed.exit_code, why)
+    if why := next(c for c in steps.candidates if c.name == choice.stage).unsettled(walk.outcomes):
+        return _held(walk, out, UNDECIDED, f"undecided: {choice.stage} is right in its own runtime; {why}")
     _ship(job, walk, steps, choice, out)
     doubt = no_proof(walk, next(c.verdict for c in steps.candidates if c.name == choice.stage))
     why = f"{choice.stage} is undecided: {doubt}" if doubt else f"{choice.stage}: {choice.reason}"

@@ -70,10 +70,10 @@ def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, option
 
 
 def _exit_code(walk: PlanRun, race: Race | Count, choice: Choice) -> int:
-    if choice.stage:
-        chosen = next((e.verdict for e in race.entrants if e.name == choice.stage), "")
-        return UNDECIDED if no_proof(walk, chosen) else 0
-    if not race.judged:
+    if chosen := next((e for e in race.entrants if e.name == choice.stage), None):
+        unsettled = race.judged and chosen.unsettled(walk.outcomes)
+        return UNDECIDED if unsettled or no_proof(walk, chosen.verdict) else 0
+    if choice.stage or not race.judged:
         return 0
     return (all_broke(walk, choice) or CheckFailed).exit_code
 

@@ -46,13 +46,14 @@ class Packaged(TypedDict):
 class Runtime(TypedDict):
     """The model was verified and measured with it, and with `settings` of a session, by the engine's own names.
 
-    `threads`: those of an inference; left out: one.
+    `threads`: those of an inference; left out: one. `also`: other runtimes that were tried: "ok", or what is wrong.
     """
 
     name: Plugin
     version: Version
     settings: NotRequired[Annotated[dict[SettingName, Label | bool | float], Meta(max_length=64)]]
     threads: NotRequired[Annotated[int, Meta(ge=1, le=1024)]]
+    also: NotRequired[Annotated[dict[Plugin, Text], Meta(max_length=16)]]
 
 
 class Precision(TypedDict):

@@ -100,12 +100,16 @@ def check_settings(card: Card, possible: Mapping[str, Sequence[Json]]) -> None:
 
 
 def settings(card: Card) -> str:
-    """What a README says of the settings that the model was verified with; empty where its runtime has none."""
-    chosen = card["runtime"].get("settings") or {}
-    if not chosen:
-        return ""
-    listed = ", ".join(f"{name} = {value}" for name, value in sorted(chosen.items()))
-    return (
-        f"The model was verified and measured by {card['runtime']['name']} with the settings {listed}; a session with "
-        "other settings may answer otherwise, or take longer."
-    )
+    """What a README says of the settings that the model was verified with, and of runtimes that do not run it."""
+    runtime, told = card["runtime"], []
+    if chosen := runtime.get("settings"):
+        listed = ", ".join(f"{name} = {value}" for name, value in sorted(chosen.items()))
+        told.append(
+            f"The model was verified and measured by {runtime['name']} with the settings {listed}; a session with "
+            "other settings may answer otherwise, or take longer."
+        )
+    right = [runtime["name"], *(name for name, says in sorted(runtime.get("also", {}).items()) if says == "ok")]
+    for name, says in sorted(runtime.get("also", {}).items()):
+        if says != "ok":
+            told.append(f"Not for {name}, but {', '.join(right)} {runtime['version']} or newer: {says}.")
+    return " ".join(told)

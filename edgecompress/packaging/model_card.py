@@ -97,6 +97,7 @@ def build(
             "version": _runtime_version(shipped),
             "settings": engine_settings.of(artifact, registry.runtime(shipped.runtime).settings),
             **({"threads": threads} if (threads := report.threads(shipped.variant)) > 1 else {}),
+            **({"also": also} if (also := _also(variant)) else {}),
         },
         "model": {"format": artifact.kind, "precision": _precision(variant), "main": _main(files), "files": files},
         "inputs": [spec(each) for each in artifact.inputs],
@@ -223,6 +224,12 @@ def spec(told: TensorSpec) -> cards.Spec:
         else None,
         "feeds": told.feeds,
     }
+
+
+def _also(variant: Variant | None) -> dict[str, str]:
+    """What came of the other runtimes that were tried."""
+    also = variant.also.items() if variant else ()
+    return {name: shortened(says, TEXT_CHARS) for name, says in also if not says.startswith("not tried")}
 
 
 def _runtime_version(shipped: Shipped) -> str:

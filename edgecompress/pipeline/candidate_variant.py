@@ -78,6 +78,12 @@ class Candidate:
         own = self.artifact == SOURCE or (made is not None and made.facts.get("given"))
         return not own and runtime not in self.also_told and outcome is not None and outcome.status == "lost"
 
+    def unsettled(self, outcomes: Outcomes) -> str:
+        """Where limits are strict: the other runtimes that do not run what is to ship, each with its reason, or ""."""
+        elsewhere = {r: outcomes.get(s) for r, s in self.also.items() if r not in self.also_told}
+        wrong = {r: o for r, o in elsewhere.items() if o is not None and o.status != "ok"}
+        return "; ".join(f"in {r}: {_other_runtime(o)}" for r, o in wrong.items()) if self.limits.strict else ""
+
     def passed(self, outcomes: Outcomes) -> bool:
         """Whether it was built and is within its limits so far."""
         outcome = self.verified(outcomes)

@@ -73,6 +73,15 @@ def _lost(metric: Metric) -> str:
     return says if metric.net_lost is not None or not says else f"{metric.name} {says}"
 
 
+def where(report: Report, subject: Variant) -> str:
+    """`right in litert 2.3.0, not in tflite`, where a device may carry a runtime that does not run it; else ""."""
+    wrong = [runtime for runtime, says in subject.also.items() if says != "ok" and not says.startswith("not tried")]
+    if not wrong:
+        return ""
+    right = [subject.runtime, *(runtime for runtime, says in subject.also.items() if says == "ok")]
+    return f"right in {', '.join(right)}, not in {', '.join(wrong)}"
+
+
 def took(n: Number) -> str:
     """What one inference takes."""
     units = {COUNTED: " instructions per inference (simulated)", CYCLES: " cycles (estimated)"}

@@ -40,14 +40,17 @@ def _outcome(report: Report) -> Ended:
     if report.choice.variant and not report.exit_code:
         return "nothing" if report.not_measured else "shipped"
     if report.choice.variant and report.exit_code == UNDECIDED and not report.not_measured:
-        return "undecided"
+        subject = find(report, report.subject)
+        return "nothing" if subject and shipped_headline.where(report, subject) else "undecided"
     if report.exit_code in (0, 1):
         return "nothing" if report.exit_code else "measured"
     return "failed"
 
 
 def _shipped(report: Report) -> str:
-    return f"{precision.called(report, report.subject)} ships: {shipped_headline.gains(report)}."
+    subject = find(report, report.subject)
+    where = f", {place}" if subject and (place := shipped_headline.where(report, subject)) else ""
+    return f"{precision.called(report, report.subject)} ships{where}: {shipped_headline.gains(report)}."
 
 
 def _undecided(report: Report) -> str:
@@ -71,6 +74,8 @@ def _measured(report: Report) -> str:
 def _nothing(report: Report) -> str:
     if why := report.not_measured:
         return f"Nothing ships: {why}."
+    if report.exit_code == UNDECIDED and (subject := find(report, report.subject)):
+        return f"Undecided, nothing ships: {subject.name} is {shipped_headline.where(report, subject)}."
     return f"Nothing ships: {'; '.join([report.choice.reason or _first_bad(report), *_lost(report)])}."
 
 

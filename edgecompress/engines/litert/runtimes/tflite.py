@@ -53,23 +53,23 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> session.Tfl
         opened = session.TfliteSession(session.interpreter(interpreter, artifact, threads), artifact)
     except (ValueError, RuntimeError) as error:
         raise _load_error(str(error)) from error
-    if _one_scale(opened.interpreter):
+    if kind := _one_scale(opened.interpreter):
         raise CheckFailed(
-            "tflite-runtime 2.14 answers wrongly: of a FULLY_CONNECTED of dynamic int8 it takes the first channel's "
-            "scale for all; the file needs a newer LiteRT on the device"
+            f"tflite-runtime 2.14 answers wrongly: of a {kind} of dynamic int8 it takes the first channel's scale for "
+            'all; the file needs a newer LiteRT on the device, or scales = "tensor" of int8-dynamic'
         )
     return opened
 
 
-def _one_scale(interpreter: Any) -> bool:
-    """Whether real numbers are multiplied with int8 weights that have a scale per channel."""
+def _one_scale(interpreter: Any) -> str:
+    """The type of an operator that makes real numbers of int8 weights with a scale per channel, or ""."""
     tensors = {tensor["index"]: tensor for tensor in interpreter.get_tensor_details()}
-    products = (node["inputs"] for node in interpreter._get_ops_details() if node["op_name"] == "FULLY_CONNECTED")
-    return any(
-        tensors[reads[0]]["dtype"].__name__ == "float32"
-        and len(tensors[reads[1]]["quantization_parameters"]["scales"]) > 1
-        for reads in products
-    )
+    for node in interpreter._get_ops_details():
+        if node["op_name"] in ("FULLY_CONNECTED", "BATCH_MATMUL", "EMBEDDING_LOOKUP"):
+            weights, made = tensors[node["inputs"][1]], tensors[node["outputs"][0]]
+            if made["dtype"].__name__ == "float32" and len(weights["quantization_parameters"]["scales"]) > 1:
+                return str(node["op_name"])
+    return ""
 
 
 def _load_error(message: str) -> CheckFailed | StageFailed:
