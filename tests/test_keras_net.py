@@ -64,7 +64,8 @@ def test_it_is_called_by_the_names_of_its_inputs() -> None:
     class Net(torch.nn.Module):
         inputs = ends
 
-        def forward(self, given: list[torch.Tensor]) -> torch.Tensor:
+        def forward(self, given: list[torch.Tensor], training: bool) -> torch.Tensor:
+            assert not training, "layers of augmentation train unless they are told otherwise"
             return given[0] - given[1]
 
     called = keras_net.called(Net(), "nets:build")

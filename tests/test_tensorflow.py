@@ -19,6 +19,7 @@ from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.engines.tensorflow import savedmodel
 from edgecompress.engines.tensorflow.runtimes import tensorflow as source
 from edgecompress.engines.tensorflow.techniques import tf_int8
 from edgecompress.pipeline import conversion
@@ -90,6 +91,100 @@ def test_a_keras_file_keeps_its_names_its_order_and_its_answers(tmp_path: Path) 
     answers, wanted = source.open(found, 1).run(given), net(given)
     for name in ("sum", "product"):
         assert db(wanted[name].numpy(), answers[name]) > 120
+
+
+def augmented(*layers: keras.layers.Layer) -> keras.Model:
+    picture = keras.Input((16, 16, 3), name="picture")
+    body = keras.Sequential([*layers, keras.layers.Conv2D(4, 3), keras.layers.GlobalAveragePooling2D()])
+    return keras.Model(picture, keras.layers.Dense(3)(body(picture)))
+
+
+AUGMENTATIONS: dict[str, Callable[[], list[keras.layers.Layer]]] = {
+    "moves": lambda: [
+        keras.layers.RandomFlip(),
+        keras.layers.RandomRotation(0.1),
+        keras.layers.RandomZoom(0.1),
+        keras.layers.RandomTranslation(0.1, 0.1),
+        keras.layers.RandomPerspective(),
+    ],
+    "colours": lambda: [
+        keras.layers.RandomContrast(0.2),
+        keras.layers.RandomBrightness(0.2),
+        keras.layers.RandomHue(0.1),
+        keras.layers.RandAugment(),
+    ],
+    "noise": lambda: [
+        keras.layers.GaussianNoise(0.1),
+        keras.layers.GaussianDropout(0.1),
+        keras.layers.AlphaDropout(0.1),
+        keras.layers.SpatialDropout2D(0.1),
+        keras.layers.RandomErasing(),
+    ],
+    "a crop": lambda: [keras.layers.RandomCrop(8, 12)],
+    "inside another": lambda: [keras.Sequential([keras.layers.RandomFlip(), keras.layers.CutMix()])],
+    "a layer of the user's": lambda: [RandomScale()],
+}
+
+
+@keras.saving.register_keras_serializable("tests")
+class RandomScale(keras.layers.Layer):
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self.seed = keras.random.SeedGenerator(1)
+
+    def call(self, x: Any, training: bool = True) -> Any:
+        return x * keras.random.uniform((), seed=self.seed) if training else x
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_layers_that_augment_in_training_leave_the_file_of_a_keras_net(name: str, tmp_path: Path) -> None:
+    net, file = saved(tmp_path, lambda: augmented(*AUGMENTATIONS[name]()))
+    found = read(file, tmp_path / "out")
+    graph, _, _ = savedmodel.parsed(found.path / savedmodel.FOLDER)
+    assert not [n.op for n in graph.node if "Random" in n.op or "Assign" in n.op or n.op in ("While", "If")]
+    assert not graph.library.function
+    x = np.random.default_rng(0).uniform(0, 255, (2, 16, 16, 3)).astype(np.float32)
+    for _ in range(2):
+        answer = next(iter(source.open(found, 1).run({"picture": x}).values()))
+        assert db(net(x, training=False).numpy(), answer) > 100
+
+
+def test_a_savedmodel_loses_what_counts_its_draws_and_is_refused_by_the_operator_where_it_draws(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(0)
+    net = augmented(*AUGMENTATIONS["moves"]())
+    net.export(str(tmp_path / "training"), verbose=False)
+    assert "draws random numbers (StatelessRandom" in refused(tmp_path / "training", tmp_path / "out")
+    archive = keras.export.ExportArchive()
+    archive.track(net)
+    ends = [keras.InputSpec(shape=(None, 16, 16, 3), dtype="float32", name="picture")]
+    archive.add_endpoint("serve", lambda x: net(x, training=False), ends)
+    archive.write_out(str(tmp_path / "inference"), verbose=False)
+    found = read(tmp_path / "inference", tmp_path / "made")
+    x = np.random.default_rng(0).uniform(0, 255, (2, 16, 16, 3)).astype(np.float32)
+    answer = next(iter(source.open(found, 1).run({"picture": x}).values()))
+    assert db(net(x, training=False).numpy(), answer) > 100
+
+
+def test_a_variable_that_is_written_is_refused_where_an_output_reads_it_and_is_left_out_elsewhere(
+    tmp_path: Path,
+) -> None:
+    class Counting(tf.Module):  # type: ignore[misc]
+        def __init__(self, read: bool) -> None:
+            super().__init__()
+            self.calls, self.read = tf.Variable(0.0), read
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])  # type: ignore[untyped-decorator]
+        def serve(self, x: Any) -> dict[str, Any]:
+            self.calls.assign_add(1.0)
+            tf.debugging.assert_all_finite(x, "x")
+            return {"y": x + self.calls if self.read else x + 1}
+
+    for read_too in (True, False):
+        net = Counting(read_too)
+        tf.saved_model.save(net, str(tmp_path / str(read_too)), signatures=net.serve)
+    assert "keeps state (AssignAddVariableOp)" in refused(tmp_path / "True", tmp_path / "out")
+    found = read(tmp_path / "False", tmp_path / "made")
+    assert source.open(found, 1).run({"x": np.ones((2, 4), np.float32)})["y"].tolist() == [[2.0] * 4] * 2
 
 
 def test_an_open_axis_has_the_size_of_the_data(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def _by_name(net: Any, names: Sequence[str]) -> Callable[..., Any]:
     def forward(**inputs: torch.Tensor) -> Any:
         given = [inputs[name] for name in names]
         mapped = isinstance(getattr(net, "_inputs_struct", None), Mapping)
-        return net(inputs if mapped else given if given[1:] else given[0])
+        return net(inputs if mapped else given if given[1:] else given[0], training=False)
 
     parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
     forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

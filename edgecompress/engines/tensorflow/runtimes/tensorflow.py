@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,7 @@ ELDER: Mapping[str, Mapping[str, object]] = {  # what Keras 2 wrote of a layer t
     **{name: {"time_major": False} for name in ("LSTM", "GRU", "SimpleRNN")},
 }
 DAMAGED = ("File not found", "zip", "open file")  # words of Keras and HDF5 for what is no file of theirs
+DRAWS = re.compile("(Stateless|Stateful)?(Random|TruncatedNormal|Uniform(Int|FullInt)?$|StandardNormal|Multinomial)")
 KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp", "VariableV2"}  # not in the graph
 
 
@@ -99,7 +101,10 @@ def _exported(file: Path, folder: Path, data: Sequence[TensorSpec]) -> tuple[Pat
     try:
         known = _known(file, folder.with_suffix(file.suffix)) if file.suffix in OLD_SUFFIXES else file
         net = keras.saving.load_model(known, compile=False, safe_mode=True)
-        net.export(str(folder), format="tf_saved_model", verbose=False, **_sized(net, data))
+        archive = keras.export.ExportArchive()
+        archive.track(net)  # its `export` leaves `training` to each layer: those of augmentation train by default
+        archive.add_endpoint("serve", lambda *given: net(*given, training=False), _sized(net, data))
+        archive.write_out(str(folder), verbose=False)
         _check_export(net, folder, file)
     except InputError:
         raise
@@ -131,19 +136,17 @@ def _without_elder(part: Any) -> Any:
     return inner
 
 
-def _sized(net: Any, data: Sequence[TensorSpec]) -> dict[str, object]:
-    """How the net is exported where an axis beside its batch is open: by the sizes of the data."""
+def _sized(net: Any, data: Sequence[TensorSpec]) -> object:
+    """What the net is exported for: where an axis beside its batch is open, the sizes of the data."""
     import keras
     from keras.src.export.export_utils import get_input_signature
 
     sizes = _sizes({tensor.name: list(tensor.shape) for tensor in net.inputs or ()}, data)
-    if not sizes:
-        return {}
 
     def fixed(spec: Any) -> object:
         return keras.InputSpec(dtype=spec.dtype, shape=sizes.get(spec.name, spec.shape), name=spec.name)
 
-    return {"input_signature": keras.tree.map_structure(fixed, get_input_signature(net))}
+    return keras.tree.map_structure(fixed, get_input_signature(net))
 
 
 def _sizes(shapes: Mapping[str, list[int | None]], data: Sequence[TensorSpec]) -> dict[str, list[int | Dim | None]]:
@@ -172,9 +175,8 @@ def _check_export(net: Any, folder: Path, file: Path) -> None:
     arrays = [items[tensor.name] for tensor in net.inputs] if {t.name for t in net.inputs} == {*items} else []
     if not arrays:
         return
-    expected = net(
-        dict(items) if isinstance(getattr(net, "_inputs_struct", None), dict) else arrays if arrays[1:] else arrays[0]
-    )
+    given = dict(items) if isinstance(getattr(net, "_inputs_struct", None), dict) else arrays
+    expected = net(given if isinstance(given, dict) or given[1:] else given[0], training=False)
     answers = [t.numpy() for t in serve(**{n: savedmodel.tensorflow().constant(a) for n, a in items.items()}).values()]
     ours = [np.asarray(each) for each in _leaves(expected)]
     for answer in answers:
@@ -212,12 +214,16 @@ def _frozen(
     tf: Any, folder: Path, path: Path, data: Sequence[TensorSpec]
 ) -> tuple[Any, dict[str, object], dict[str, object]]:
     """The graph with its weights inside, and {name: tensor} of its inputs and outputs."""
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+    from tensorflow.python.framework import convert_to_constants
 
     try:
         loaded = tf.saved_model.load(str(folder))
         signature = _settled(tf, _signature(loaded.signatures, path), data)
-        frozen = convert_variables_to_constants_v2(signature, lower_control_flow=False)
+        # the parts of convert_variables_to_constants_v2, which takes no graph that writes a variable
+        inlined = convert_to_constants._FunctionConverterDataInEager(signature, False, False)
+        graph, indices = convert_to_constants._replace_variables_by_constants(inlined)
+        _prune(graph, [tensor.op.name for tensor in signature.outputs], path)
+        frozen = convert_to_constants._construct_concrete_function(signature, graph, indices)
     except InputError:
         raise
     except Exception as error:  # TensorFlow's errors, protobuf's, the operating system's
@@ -229,6 +235,48 @@ def _frozen(
         )
     pairs = (dict(zip(n, t, strict=True)) for n, t in zip(names, (frozen.inputs, frozen.outputs), strict=True))
     return frozen, *pairs
+
+
+def _prune(graph: GraphDef, outputs: Sequence[str], path: Path) -> None:
+    """Takes out what no output is computed from: checks, and variables that are written for the next call alone.
+
+    Layers that draw random numbers in training count their draws so. Raises InputError where an output is computed from
+    random numbers, or from a variable that is written, too.
+    """
+    nodes = {node.name: node for node in graph.node}
+
+    def sources(*names: str) -> dict[str, None]:
+        """Those nodes and all that numbers come from."""
+        found, todo = dict[str, None](), [name for name in names if name in nodes]
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found[name] = None
+                todo += [i.partition(":")[0] for i in nodes[name].input if not i.startswith("^")]
+        return found
+
+    used = sources(*outputs)
+    for node in (*map(nodes.get, used), *(n for function in graph.library.function for n in function.node_def)):
+        if DRAWS.match(node.op):
+            raise InputError(
+                f"{path}: '{node.name}' draws random numbers ({node.op}), which net.export of Keras 3 keeps of "
+                "augmentation; give the .keras file, or export a call with training=False (keras.export.ExportArchive)"
+            )
+    for node in graph.node:
+        if node.op.startswith("Assign") and not used.keys().isdisjoint(sources(node.input[0])):
+            raise InputError(
+                f"{path}: '{node.name}' keeps state ({node.op}), which cannot be deployed; move that part to the app"
+            )
+    left = [
+        type(node).FromString(node.SerializeToString())
+        for node in graph.node
+        if node.op == "Placeholder" or node.name in used
+    ]
+    for node in left:
+        node.attr.pop("_class", None)  # beside which node it is to lie
+        node.input[:] = [name for name in node.input if not name.startswith("^")]
+    del graph.node[:]
+    graph.node.extend(left)
 
 
 def _signature(signatures: Mapping[str, object], path: Path) -> Any:
