@@ -533,6 +533,48 @@ def test_an_output_that_the_net_reads_by_another_scale_stays_what_it_was(tmp_pat
         assert sqnr_db(*map(np.stack, zip(*pairs, strict=True))) > 30
 
 
+def joining(kind: str) -> tflite_files.Net:
+    """A net that joins its input with numbers that are 300 times as large, and weighs both alike."""
+    net = tflite_files.Net(["x"], ["y"], {"x": ("float32", (1, 16))})
+
+    def product(reads: str, writes: str, weights: np.ndarray) -> None:
+        net.constants[f"w-{writes}"] = weights.astype(np.float32)
+        net.tensors[writes] = ("float32", (1, len(weights)))
+        net.add("FULLY_CONNECTED", f"{reads} w-{writes} -", writes, "FullyConnectedOptions")
+
+    product("x", "large", 300 * tflite_files.seeded(16, 16))
+    net.constants["rows"] = np.array([1, 32], np.int32)
+    net.tensors |= {"joined": ("float32", (1, 32)), "flat": ("float32", (1, 32))}
+    if kind == "CONCATENATION":
+        net.add(kind, "x large", "joined", "ConcatenationOptions", axis=1)
+    elif kind == "PACK":
+        net.tensors["joined"] = ("float32", (1, 2, 16))
+        net.add(kind, "x large", "joined", "PackOptions", valuesCount=2, axis=1)
+    else:
+        net.tensors |= dict.fromkeys(("wide", "larger"), ("float32", (1, 32)))
+        net.constants["half"] = (np.arange(32) < 16).reshape(1, 32)
+        net.add("CONCATENATION", "x x", "wide", "ConcatenationOptions", axis=1)
+        net.add("CONCATENATION", "large large", "larger", "ConcatenationOptions", axis=1)
+        net.add(kind, "half wide larger", "joined", f"Select{'V2' * (kind[-1] == '2')}Options")
+    net.add("RESHAPE", "joined rows", "flat", "ReshapeOptions", newShape=[1, 32])
+    product("flat", "y", tflite_files.seeded(8, 32) * np.repeat([1, 1 / 300], 16))
+    return net
+
+
+@pytest.mark.parametrize("kind", ["CONCATENATION", "PACK", "SELECT", "SELECT_V2"])
+def test_numbers_that_are_joined_with_far_larger_ones_survive_int8(kind: str, tmp_path: Path) -> None:
+    model = tflite_files.source(tflite_files.packed(joining(kind)), tmp_path / "source")
+    x = np.random.default_rng(0).normal(size=(40, 16)).astype(np.float32)
+    for split in ("calibrate", "test"):
+        tensors.write_split(tmp_path / "samples" / split, {"x": x})
+    spec = TensorSpec("x", (Dim("batch", 1, 40), 16))
+    facts = {"splits": {"calibrate": 40, "test": 40}}
+    samples = Artifact(tmp_path / "samples", "samples", (spec,), facts=facts).write()
+    int8 = compressed("litert_int8", model, samples, tmp_path / "int8")
+    assert "joined;" in int8.facts["skipped"] and "large;" not in int8.facts["skipped"]
+    assert sqnr_db(answers(model, samples), answers(int8, samples)) > 30
+
+
 @elder
 def test_the_same_file_answers_the_same_in_tflite_runtime(small: tuple[Artifact, Artifact], tmp_path: Path) -> None:
     model, samples = small

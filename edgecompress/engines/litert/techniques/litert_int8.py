@@ -26,6 +26,9 @@ NEEDS: tuple[str, ...] = ("samples",)
 
 HUGE = 3e38  # of a value: NaN, infinity, and masks of the smallest float
 MASK = -1000.0  # what goes so far below, and not above, is a mask: on its scale nothing else is left
+# What reads all its inputs by the scale of its output; an input that has fewer levels than these on it is lost
+SAME_SCALE = {"CONCATENATION", "PACK", "PADV2", "SELECT", "SELECT_V2", "MAXIMUM", "DYNAMIC_UPDATE_SLICE"}
+LEVELS = 16
 MASKING = {"ADD", "MUL", "SUB", "SELECT_V2", "SOFTMAX"}  # what makes one, lays it on, and takes what is masked
 
 Ranges: TypeAlias = "dict[str, dict[str, np.ndarray]]"  # tensor -> {"min", "max"}, as the quantizer has them
@@ -84,7 +87,8 @@ def apply(request: Request) -> Artifact:
         return (inputs_of(request, batch) for batch in batches)
 
     extremes = calibrate(data, items(), recipe)
-    skipped += [scope for scope in _masking(data, extremes) if scope not in skipped]
+    coarse = quantizer.to_their_ends(data, list(_coarse(data, extremes)))
+    skipped += [scope for scope in dict.fromkeys([*coarse, *_masking(data, extremes)]) if scope not in skipped]
     quantizer.keep(recipe, [*skipped, *quantizer.unseen(data, extremes)])
     request.progress(0.4, "calibrating")
     ranges = extremes if options.calibrator == "minmax" else cut(data, items, extremes, options)
@@ -169,6 +173,25 @@ def _histograms(data: bytes, items: Items, extremes: Mapping[str, _activation_ra
             counts[name] += _activation_ranges.histogram(work.get_tensor(index), extremes[name])
         work.reset_all_variables()
     return counts
+
+
+def _coarse(data: bytes, ranges: Ranges) -> Iterator[str]:
+    """The operators that join numbers of very different sizes: these stay in float, and so does what reads them."""
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    model = files.read_model(data)
+    for graph in model.subgraphs:
+        spans = [_span(ranges.get(tensor.name.decode())) for tensor in graph.tensors]
+        for op in graph.operators:
+            least = min((spans[i] for i in op.inputs if i >= 0 and spans[i]), default=0.0)
+            if quantizer.kind_of(model, op) in SAME_SCALE and LEVELS * spans[op.outputs[0]] > 255 * least > 0:
+                yield files.get_op_scope(op, graph.tensors)
+
+
+def _span(extremes: Mapping[str, np.ndarray] | None) -> float:
+    """How far what int8 has to hold reaches: 0 is a part of it. 0 of a constant, and of what never changes."""
+    low, high = (float(extremes[end].flat[0]) for end in ("min", "max")) if extremes else (0.0, 0.0)
+    return max(high, 0.0) - min(low, 0.0) if low < high else 0.0
 
 
 def _masking(data: bytes, ranges: Ranges) -> Iterator[str]:
