@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
+from onnxruntime.transformers import float16
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import OPEN, Artifact, Dim, Request, TensorSpec
 from edgecompress.data import metrics, tensors
+from edgecompress.engines.onnx.graph_edits import is_quantized
 from edgecompress.engines.onnx.runtimes import onnx as ort
-from edgecompress.engines.onnx.techniques import ptq_int8
+from edgecompress.engines.onnx.techniques import int8_dynamic, onnx_fp16, ptq_int8
 from edgecompress.engines.openvino.runtimes import openvino
 from edgecompress.engines.openvino.techniques import nncf_int8
 
@@ -364,9 +367,9 @@ def calibration(folder: Path, x: np.ndarray) -> Artifact:
     return Artifact(folder / "samples", "samples", specs, facts={"splits": {"calibrate": len(x)}})
 
 
-def quantized(folder: Path, model: onnx.ModelProto) -> Artifact:
+def quantized(folder: Path, model: onnx.ModelProto, x: np.ndarray = X) -> Artifact:
     source = read(folder, model)
-    data = calibration(folder, X)
+    data = calibration(folder, x)
     (folder / "int8").mkdir()
     return ptq_int8.apply(Request({"model": source, "samples": data}, folder / "int8", ptq_int8.Options()))
 
@@ -423,3 +426,167 @@ def test_classes_are_scored_by_the_probabilities_though_the_label_comes_first(na
     alone = metrics.scores(metric, {"probabilities": probabilities}, labels)
     np.testing.assert_array_equal(metrics.scores(metric, outputs, labels), alone)
     assert metrics.reads(metric, outputs, labels) == {"probabilities"}
+
+
+# --------------------------------------------------------------------------- half precision
+
+
+def in_halves(kind: int) -> onnx.ModelProto:
+    """Half precision wherever a file may have it: weights, ends, Constants, Casts, fills, bodies, functions."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+
+    def typed(name: str, shape: list[Any]) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    bodies = [
+        helper.make_graph(
+            [helper.make_node("Constant", [], [f"{op}_c"], value=numpy_helper.from_array(np.array(2, dtype), "c")),
+             helper.make_node(op, ["f", f"{op}_c"], [f"{op}_y"])],
+            op, [], [typed(f"{op}_y", ["n", 8])])
+        for op in ("Mul", "Add")
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("Cast", ["count"], ["whole"], to=kind),
+        helper.make_node("Concat", ["x", "whole"], ["both"], axis=1),
+        helper.make_node("Unsqueeze", ["both", "axes"], ["rows"]),
+        helper.make_node("Resize", ["rows", "", "scales"], ["large"], mode="nearest"),
+        helper.make_node("Squeeze", ["large", "axes"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["m"]),
+        helper.make_node(
+            "ConstantOfShape", ["one"], ["fill"], value=numpy_helper.from_array(np.array([3], dtype), "v")
+        ),
+        helper.make_node("Add", ["m", "fill"], ["a"]),
+        helper.make_node("twice", ["a"], ["f"], domain="own"),
+        helper.make_node("If", ["yes"], ["chosen"], then_branch=bodies[0], else_branch=bodies[1]),
+        helper.make_node("Cast", ["chosen"], ["full"], to=TensorProto.FLOAT),
+        helper.make_node("Identity", ["chosen"], ["y"]),
+    ]
+    constants = {"w": np.random.default_rng(2).normal(size=(12, 8)).astype(dtype), "yes": np.array(True)}
+    constants |= {"axes": np.array([1]), "scales": np.array([1, 1, 2], "float32"), "one": np.array([1])}
+    graph = helper.make_graph(
+        nodes, "net", [typed("x", ["n", 4]), helper.make_tensor_value_info("count", TensorProto.INT64, ["n", 2])],
+        [typed("y", ["n", 8]), helper.make_tensor_value_info("full", TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(v, k) for k, v in constants.items()], value_info=[typed("m", ["n", 8])],
+    )  # fmt: skip
+    two = helper.make_node("Constant", [], ["two"], value=numpy_helper.from_array(np.array(2, dtype), "two"))
+    twice = helper.make_function(
+        "own", "twice", ["a"], ["b"], [two, helper.make_node("Mul", ["a", "two"], ["b"])], [helper.make_opsetid("", 21)]
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=[twice])
+
+
+@pytest.mark.parametrize(("kind", "says"), [(TensorProto.FLOAT16, "float16"), (TensorProto.BFLOAT16, "bfloat16")])
+def test_a_source_in_half_precision_is_raised_to_float32(tmp_path: Path, kind: int, says: str) -> None:
+    model = in_halves(kind)
+    w = numpy_helper.to_array(next(t for t in model.graph.initializer if t.name == "w")).astype("float32")
+    found, count = read(tmp_path, model), np.array([[1, 2], [3, 4], [5, 6]])
+    assert [spec.dtype for spec in (*found.inputs, *found.outputs)] == ["float32", "int64", "float32", "float32"]
+    assert found.facts["warnings"] == [
+        f"the source is {says}: it is raised to float32, with its inputs and outputs x, y"
+    ]
+    y = ort.open(found, 1).run({"x": X, "count": count})
+    expected = 4 * (np.repeat(np.concatenate([X, count], 1), 2, 1) @ w + 3)
+    np.testing.assert_allclose(y["y"], expected, rtol=1e-5)
+    np.testing.assert_allclose(y["full"], expected, rtol=1e-5)
+
+
+def test_weights_in_half_precision_beside_a_file_are_raised_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MOST", "SMALL"):  # bytes: what makes a file a large one
+        monkeypatch.setattr(f"edgecompress.engines.onnx.external.{name}", 16)
+    w = np.random.default_rng(3).normal(size=(4, 5)).astype("float16")
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    model = proto([node], {"x": ["batch", 4], "y": ["batch", 5]}, {"w": w})
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    onnx.save_model(model, tmp_path / "user.onnx", save_as_external_data=True, size_threshold=0)
+    (tmp_path / "read").mkdir()
+    found = ort.read(Request({}, tmp_path / "read", {"path": str(tmp_path / "user.onnx")}))
+    np.testing.assert_allclose(ort.open(found, 1).run({"x": X})["y"], X @ w.astype("float32"), rtol=1e-5)
+
+
+def test_data_in_half_precision_fits_a_source_that_was_raised(tmp_path: Path) -> None:
+    found = read(tmp_path, in_halves(TensorProto.FLOAT16))
+    specs = (TensorSpec("x", (Dim("batch"), 4), "float16"), TensorSpec("count", (Dim("batch"), 2), "int64"))
+    assert tensors.check_inputs(found, Artifact(tmp_path, "samples", specs)) == {"x": "x", "count": "count"}
+    assert tensors.taken(found, {"x": X.astype("float16")})["x"].dtype == "float32"
+
+
+def test_a_source_in_half_precision_becomes_int8(tmp_path: Path) -> None:
+    int8 = quantized(tmp_path, float16.convert_float_to_float16(gemm()))
+    assert {spec.dtype for spec in int8.inputs} == {"float32"} and is_quantized(int8.file(".onnx"))
+    answers = (ort.open(each, 1).run({"x": X})["y"] for each in (Artifact.read(tmp_path / "read"), int8))
+    np.testing.assert_allclose(*answers, atol=0.2)
+
+
+# --------------------------------------------------------------------------- transposed convolutions
+
+
+TRANSPOSED: list[dict[str, Any]] = [
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"auto_pad": "SAME_LOWER", "strides": [2, 2], "group": 2},
+    {"auto_pad": "SAME_LOWER", "strides": [1, 1], "group": 4, "kernel_shape": [4, 4]},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 1], "dilations": [2, 1], "output_padding": [1, 0]},
+    {"auto_pad": "SAME_UPPER", "strides": [3, 2], "kernel_shape": [2, 1]},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2], "output_shape": [11, 10], "kernel_shape": [3, 5]},
+    {"auto_pad": "VALID", "strides": [2, 2], "output_padding": [1, 1]},
+    {"output_shape": [12, 10], "strides": [2, 2], "group": 2, "output_padding": [1, 1], "kernel_shape": [4, 4]},
+    {"pads": [1, 0, 0, 1], "strides": [2, 2], "group": 2, "dilations": [2, 2]},
+]
+
+
+@pytest.mark.parametrize("how", TRANSPOSED, ids=lambda how: "-".join(f"{k}={v}" for k, v in how.items()))
+def test_a_transposed_convolution_is_onnx_runtimes_in_every_runtime_and_in_int8(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    random, groups = np.random.default_rng(0), how.get("group", 1)
+    x = random.normal(size=(8, 4, 6, 5)).astype("float32")
+    w, b = (random.normal(size=s).astype("float32") for s in ((4, 3, *how.get("kernel_shape", [3, 3])), 3 * groups))
+    w *= np.linspace(0.2, 1, 4, dtype="float32")[:, None, None, None]
+    nodes = [helper.make_node("ConvTranspose", ["x", "w", "b"], ["c"], **how), helper.make_node("Relu", ["c"], ["y"])]
+    model = proto(nodes, {"x": ["n", 4, 6, 5], "y": ["n", 3 * groups, None, None]}, {"w": w, "b": b})
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+    int8 = quantized(tmp_path, model, x)
+    source = Artifact.read(tmp_path / "read")
+    assert "lost" not in int8.facts
+    (tmp_path / "openvino").mkdir()
+    files = [ort.open(source, 1), openvino.open(openvino.export(Request({"model": source}, tmp_path / "openvino")), 1)]
+    for session in files:
+        answer = np.concatenate([session.run({"x": x[i : i + 1]})["y"] for i in range(len(x))])
+        np.testing.assert_allclose(answer, expected, atol=1e-4)
+    assert np.abs(ort.open(int8, 1).run({"x": x})["y"] - expected).max() < 0.03 * np.abs(expected).max()
+
+
+# --------------------------------------------------------------------------- names that tools take themselves
+
+
+TAKEN = ["_quantized", "_scale", "_zero_point", "0", "_QuantizeLinear_Output", "_DequantizeLinear_Output",
+         "_quantized_scale", "_ReduceMax", "_MatMul", "_cast_to_fp32"]  # fmt: skip
+
+
+@pytest.mark.parametrize("technique", [ptq_int8, int8_dynamic, onnx_fp16])
+@pytest.mark.parametrize("suffix", TAKEN)
+def test_tensors_may_have_the_names_that_a_tool_takes_itself(tmp_path: Path, technique: Any, suffix: str) -> None:
+    """Two layers share weights and bias; each tensor's name is that of another with what a quantizer appends."""
+    random = np.random.default_rng(0)
+    w, b, x = (random.normal(size=size).astype("float32") for size in ((32, 32), 32, (8, 32)))
+    made, relu, sum_, end = (f"b{suffix}", f"w{suffix}", f"x{suffix}", f"b{suffix}{suffix}")
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], [made]),
+        helper.make_node("Relu", [made], [relu]),
+        helper.make_node("Gemm", [relu, "w", "b"], [sum_]),
+        helper.make_node("Gemm", [sum_, "w", "b"], [end]),
+    ]
+    source = read(tmp_path, proto(nodes, {"x": ["n", 32], end: ["n", 32]}, {"w": w, "b": b}))
+    (tmp_path / "made").mkdir()
+    asked = {"model": source, "samples": calibration(tmp_path, x)}
+    answer = technique.apply(Request(asked, tmp_path / "made", technique.Options()))
+    model = onnx.load_model(answer.file(".onnx"))
+    onnx.checker.check_model(model, full_check=True)
+    every = [t.name for t in model.graph.initializer] + [name for node in model.graph.node for name in node.output]
+    assert "lost" not in answer.facts and len(every) == len({*every})
+    assert [t.dims for t in model.graph.initializer].count([32, 32]) == 1
+    ours, theirs = (ort.open(each, 1).run({"x": x})[end] for each in (source, answer))
+    assert np.abs(ours - theirs).max() < 0.1 * np.abs(ours).max()

@@ -236,11 +236,12 @@ def converting(dtype: str) -> str:
 
 def _fits(spec: TensorSpec, dtype: str) -> bool:
     """Whether `fitted` makes an input out of an array of another dtype."""
-    return (spec.dtype == "int32" and dtype in AS_INT32) or (spec.quantization is not None and dtype == "float32")
+    widened = (spec.dtype, dtype) == ("float32", "float16") or (spec.dtype == "int32" and dtype in AS_INT32)
+    return widened or (spec.quantization is not None and dtype == "float32")
 
 
 def fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """An array converted to the input's type: whole numbers to 32 bits, real numbers quantized, if the file has those.
+    """An array converted to the input's type: halves and whole numbers to 32 bits, or quantized, as the file has it.
 
     Raises InputError where a number does not fit into 32 bits.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,14 @@ BITS = {20: 4, 21: 4, 22: 4, 23: 4, 25: 2, 26: 2}  # of the types that numpy has
 
 
 class Weights:
-    """The constants of a file by name, read when they are asked for where they lie beside it."""
+    """The constants of a file by name, read when they are asked for where they lie beside it.
 
-    def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
+    `beside`: the types that they have there, where the model has other ones.
+    """
+
+    def __init__(self, model: onnx.ModelProto, folder: Path, beside: Mapping[str, int] | None = None) -> None:
         self.tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.beside = beside or {}
         self.folder = folder
 
     def array(self, name: str) -> np.ndarray:
@@ -47,7 +51,8 @@ class Weights:
         if not uses_external_data(tensor):
             yield numpy_helper.to_array(tensor)
             return
-        beside, dtype = ExternalDataInfo(tensor), helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        beside, wanted_dtype = ExternalDataInfo(tensor), helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        dtype = helper.tensor_dtype_to_np_dtype(self.beside.get(name, tensor.data_type))
         count = math.prod(tensor.dims)
         for at in range(0, count, count if whole else PART):
             wanted = count if whole else min(PART, count - at)
@@ -57,6 +62,7 @@ class Weights:
                 part = np.fromfile(stream, dtype, wanted)
             if part.size < wanted:
                 raise InputError(f"{file}: too short for the weights of '{name}'; copy the file again")
+            part = part.astype(wanted_dtype, copy=False)
             yield part.reshape(tuple(tensor.dims)) if whole else part
 
     def _file(self, location: str, name: str) -> Path:

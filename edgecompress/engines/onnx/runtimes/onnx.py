@@ -16,7 +16,7 @@ from edgecompress.core.errors import InputError, MissingDependency, StageFailed,
 from edgecompress.core.json import Json
 from edgecompress.core.model import OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import declared_ends, dynamic_axes, tensors
-from edgecompress.engines.onnx import external, layer_outputs, settling
+from edgecompress.engines.onnx import external, full_precision, layer_outputs, settling
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
 from edgecompress.engines.tensorflow import savedmodel
@@ -210,7 +210,7 @@ def read(request: Request) -> Artifact:
 
     options: "path", "constants", "state", "dynamic". Its first axis, where open, is called "batch"; another open axis
     has the declared range, else 1 to 2^31 - 1. An If that asks for a size is taken for that of the input "samples" or
-    of the context's batch, and told as a warning.
+    of the context's batch, and told as a warning. Half precision becomes float32, and is told.
     """
     file = Path(request.options["path"])
     try:
@@ -219,12 +219,14 @@ def read(request: Request) -> Artifact:
         raise blamed(error)(f"{file}: {error.strerror or error}; give the path of an .onnx file") from error
     copy = request.out / FILE
     proto = checked(file)
+    raised, beside = full_precision.raise_halves(proto)
     left_out = settling.plain_outputs(proto.graph)
     settling.put_constants(proto.graph, request.options.get("constants", {}), str(file))
     dims = settling.close_axes(proto.graph, request.options.get("dynamic", {}))
     proto, warnings = settling.decide_branches(proto, request)
-    warnings += left_out
-    external.save(proto, external.Weights(proto, file.parent), copy)
+    settling.pads_of_transposed(proto)
+    warnings = [*raised, *warnings, *left_out]
+    external.save(proto, external.Weights(proto, file.parent, beside), copy)
     session = _opened(copy, file)
     try:
         sides = session.get_inputs(), session.get_outputs()
