@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import REWRITES, Artifact, Promise, Request
+from edgecompress.engines.onnx import safe_names
 from edgecompress.engines.onnx.graph_edits import drop_reshapes, matching, prepare
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def apply(request: Request) -> Artifact:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
         rewritten = [] if options.reshapes else _rewritten(prepared)
         chosen, float_ = _sorted(prepared, options)
+        safe, own = safe_names.safe_copy(prepared)
         try:
             quantize_dynamic(
-                prepared,
+                safe,
                 request.out / "model.onnx",
                 op_types_to_quantize=[*options.operators, *(["Gather"] if options.embeddings else [])],
                 per_channel=options.per_channel,
@@ -71,6 +73,7 @@ def apply(request: Request) -> Artifact:
             )
         except (RuntimeError, ValueError) as error:
             raise StageFailed(f"int8_dynamic: {first_line(error)}") from error
+        safe_names.restore_in(request.out / "model.onnx", own)
     facts: dict[str, Json] = {"quantized": chosen, **({REWRITES: {RESHAPES: rewritten}} if rewritten else {})}
     if not chosen:
         large = f"no matrix product with at least {options.min_columns} output columns (min_columns)"

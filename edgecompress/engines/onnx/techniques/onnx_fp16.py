@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.engines.onnx import external
+from edgecompress.engines.onnx import branches, external, safe_names
 from edgecompress.engines.onnx.graph_edits import matching
 from edgecompress.formats import op_counts
 from edgecompress.techniques import _fp16_ranges, _skipped_layers
@@ -113,13 +113,16 @@ def converted(model: onnx.ModelProto, kept: Collection[str]) -> onnx.ModelProto:
     from onnxruntime.transformers import float16
     from onnxruntime.transformers.onnx_model import OnnxModel
 
+    named = branches.copied(model)
+    own = safe_names.make_safe(named)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of numbers it truncates: their nodes are kept
-            half = float16.convert_float_to_float16(model, keep_io_types=True, node_block_list=sorted(kept))
+            half = float16.convert_float_to_float16(named, keep_io_types=True, node_block_list=sorted(kept))
         _drop_repeated(half.graph)
         _join(half.graph, {node.name for node in model.graph.node})
         OnnxModel(half).topological_sort()  # the converter appends its casts at the end
+        safe_names.restore(half, own)
         onnx.checker.check_model(half)
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
         raise StageFailed(f"onnx_fp16: {first_line(error)}") from error

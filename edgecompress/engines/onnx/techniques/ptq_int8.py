@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.onnx import safe_names
 from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
@@ -118,15 +119,16 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
 
     options, ranges, skipped = how
     floats = [*skipped, *reading(prepared, skipped)]
+    safe, own = safe_names.safe_copy(prepared)
     data = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
-        for name, (low, high) in ranges.items()
+        for name, (low, high) in ((new, ranges[old]) for new, old in own.items() if old in ranges)
         if _is_finite((low, high))
     }
     cache = prepared.with_suffix(".json")  # quantize_static's own input for ranges from another calibrator
     save_tensors_data(TensorsData(CalibrationMethod.MinMax, data), cache)
     quantize_static(
-        prepared,
+        safe,
         out,
         quant_format=QuantFormat.QDQ,
         per_channel=options.per_channel,
@@ -136,47 +138,59 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
         calibration_cache_path=cache,
         extra_options={
             "ActivationSymmetric": options.symmetric,
-            "TensorQuantOverrides": _few_levels(prepared, floats, options.weight_bits),
+            "TensorQuantOverrides": _scales(safe, floats, options),
         },
     )
+    safe_names.restore_in(out, own)
     if skipped:
         _free(out, skipped)
 
 
-def _few_levels(prepared: Path, floats: Sequence[str], bits: int) -> dict[str, list[Scale]]:
-    """Scales of weights that use fewer levels than int8 has, per channel: max|w| / (2^(bits - 1) - 1)."""
+def _scales(prepared: Path, floats: Sequence[str], options: Options) -> dict[str, list[Scale]]:
+    """The scales of weights that ONNX Runtime's quantizer is not left to find: {weight: one, or one of each channel}.
+
+    Weights of fewer levels than int8 has: max|w| / (2^(bits - 1) - 1). A ConvTranspose in groups: the quantizer would
+    give it a scale for each output of one group; its outputs lie along axis 0 if each group has one, else along none.
+    """
     import numpy as np
     import onnx
 
-    if bits == 8:
-        return {}
+    levels = 2 ** (options.weight_bits - 1) - 1
     graph = onnx.load_model(prepared).graph
     constants = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
     overrides = {}
     for node in (n for n in graph.node if n.op_type in OUTPUTS and n.name not in floats):
         tensor = constants.get(node.input[1])
         if tensor is not None and len(tensor.dims) > 1 and (node.op_type != "MatMul" or len(tensor.dims) == 2):
-            axis = 0 if any(a.name == "transB" and a.i for a in node.attribute) else OUTPUTS[node.op_type]
-            weights = np.moveaxis(onnx.numpy_helper.to_array(tensor), axis, 0)
-            largest = np.abs(weights).reshape(len(weights), -1).max(1)
-            scales = np.where(largest > 0, largest, 1) / (2 ** (bits - 1) - 1)
+            numbers = {a.name: a.i for a in node.attribute}
+            axis: int | None = 0 if numbers.get("transB") else OUTPUTS[node.op_type]
+            groups = numbers.get("group", 1) if node.op_type == "ConvTranspose" else 1
+            if options.weight_bits == 8 and (groups == 1 or not options.per_channel):
+                continue
+            if groups > 1:
+                axis = 0 if [*tensor.dims[:2]] == [groups, 1] else None
+            weights = onnx.numpy_helper.to_array(tensor)
+            rows = weights[None] if axis is None else np.moveaxis(weights, axis, 0)
+            largest = np.abs(rows).reshape(len(rows), -1).max(1)
+            scales = np.where(largest > 0, largest, 1) / levels
             overrides[tensor.name] = [_scaled(axis, scale) for scale in scales.astype(np.float32)]
     return overrides
 
 
-class Scale(TypedDict):
+class Scale(TypedDict, total=False):
     """An entry of ONNX Runtime's option TensorQuantOverrides."""
 
-    axis: int
+    axis: int  # none: one scale for the whole tensor
     scale: np.ndarray
     zero_point: np.ndarray
 
 
-def _scaled(axis: int, scale: np.float32) -> Scale:
-    """A channel's scale as ONNX Runtime's quantizer reads it."""
+def _scaled(axis: int | None, scale: np.float32) -> Scale:
+    """A scale as ONNX Runtime's quantizer reads it."""
     import numpy as np
 
-    return {"axis": axis, "scale": np.array(scale), "zero_point": np.array(0, np.int8)}
+    entry: Scale = {"scale": np.array(scale), "zero_point": np.array(0, np.int8)}
+    return entry if axis is None else {"axis": axis, **entry}
 
 
 def _free(file: Path, nodes: Sequence[str]) -> None:
@@ -208,25 +222,30 @@ def calibrate(file: Path, items: Items, options: Options, progress: Callable[[fl
 
     One run over the items finds the extremes; all but "minmax" take a second one for histograms with fixed edges.
     Both add up item by item, so memory does not grow with the items and the order does not matter.
+    Raises StageFailed: an input is not finite.
     """
-    extremes = _extremes(file, items)
+    safe, own = safe_names.safe_copy(file)
+    inputs = {old: new for new, old in own.items()}
+
+    def named() -> Iterator[Mapping[str, np.ndarray]]:
+        return ({inputs[name]: array for name, array in item.items()} for item in items())
+
+    ranges = _extremes(safe, named)
+    name, (low, high) = next(iter(ranges.items()))
+    if not _is_finite((low, high)):
+        raise StageFailed(f"int8: the input '{own[name]}' takes values from {low} to {high} on the calibration data")
     progress(0.4)
-    if options.calibrator == "minmax":
-        return extremes
-    fine = {name: ends for name, ends in extremes.items() if _is_finite(ends)}
-    histograms = _histograms(file, items, fine)
-    progress(0.9)
-    how, share = options.calibrator, options.percentile
-    return extremes | {
-        name: _activation_ranges.calibrated(how, counts, fine[name], share) for name, counts in histograms.items()
-    }
+    if options.calibrator != "minmax":
+        fine = {name: ends for name, ends in ranges.items() if _is_finite(ends)}
+        histograms = _histograms(safe, named, fine)
+        progress(0.9)
+        how, share = options.calibrator, options.percentile
+        ranges |= {n: _activation_ranges.calibrated(how, counts, fine[n], share) for n, counts in histograms.items()}
+    return {own[name]: ends for name, ends in ranges.items()}
 
 
 def _extremes(file: Path, items: Items) -> Ranges:
-    """The lowest and highest value of each tensor, reduced inside the graph by ONNX Runtime's own calibrator.
-
-    Raises StageFailed: an input is not finite.
-    """
+    """The lowest and highest value of each tensor, reduced inside the graph by ONNX Runtime's own calibrator."""
     from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
 
     augmented = str(file.with_name("augmented.onnx"))
@@ -234,11 +253,7 @@ def _extremes(file: Path, items: Items) -> Ranges:
     for chunk in _chunks(items()):
         calibrator.collect_data(_CalibrationReader(chunk))  # folds the chunk into the ranges so far
     data = calibrator.compute_data()
-    ranges = {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in _in_order(file) if n in data}
-    name, (low, high) = next(iter(ranges.items()))
-    if not _is_finite((low, high)):
-        raise StageFailed(f"int8: the input '{name}' takes values from {low} to {high} on the calibration data")
-    return ranges
+    return {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in _in_order(file) if n in data}
 
 
 def _is_finite(ends: tuple[float, float]) -> bool:
