@@ -112,53 +112,6 @@ def _drop_unread(graph: onnx.GraphProto) -> None:
         graph.initializer.remove(tensor)
 
 
-def pads_of_transposed(proto: onnx.ModelProto) -> None:
-    """Gives transposed convolutions the pads that ONNX Runtime takes for `auto_pad` and `output_shape`: others differ.
-
-    An `output_shape` for an input of an open size stays.
-    """
-    import onnx
-    from onnx import helper
-
-    shapes = {tensor.name: list(tensor.dims) for tensor in proto.graph.initializer}
-    nodes = list(_transposed(proto.graph.node))
-    if any(attribute.name == "output_shape" for node in nodes for attribute in node.attribute):
-        shaped = onnx.shape_inference.infer_shapes(proto).graph
-        for value in (*shaped.input, *shaped.value_info):
-            shapes.setdefault(value.name, [dim.dim_value for dim in value.type.tensor_type.shape.dim])
-    for node in nodes:
-        had = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-        kernel = had.get("kernel_shape") or shapes.get(node.input[1], [])[2:]
-        auto, wanted, rank = had.get("auto_pad", b"NOTSET").decode(), had.get("output_shape"), len(kernel)
-        if not kernel or not (wanted or auto != "NOTSET"):
-            continue
-        sizes = shapes.get(node.input[0], [])[2:]
-        if wanted and not (sizes and all(sizes)):
-            continue
-        usual = {"strides": 1, "dilations": 1, "output_padding": 0}
-        steps = (had.get(name) or [default] * rank for name, default in usual.items())
-        axes = [(s, (k - 1) * d + 1 + more) for k, s, d, more in zip(kernel, *steps, strict=False)]
-        if wanted:
-            whole = [(n - 1) * s + k - w for n, (s, k), w in zip(sizes, axes, wanted[-rank:], strict=False)]
-        else:
-            whole = [max(0, k - s) if auto.startswith("SAME") else 0 for s, k in axes]
-        if min(whole) < 0:
-            continue  # ONNX Runtime refuses it
-        small, large = [n // 2 for n in whole], [n - n // 2 for n in whole]
-        for attribute in [a for a in node.attribute if a.name in ("auto_pad", "output_shape", "pads")]:
-            node.attribute.remove(attribute)
-        pads = [*small, *large] if auto == "SAME_UPPER" else [*large, *small]
-        node.attribute.append(helper.make_attribute("pads", pads))
-
-
-def _transposed(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    for node in nodes:
-        if node.op_type == "ConvTranspose":
-            yield node
-        for body in bodies(node):
-            yield from _transposed(body)
-
-
 def put_constants(graph: onnx.GraphProto, constants: Mapping[str, object], where: str) -> None:
     """Makes initializers of inputs that are constants. Raises InputError for a name or a value that is not theirs."""
     from onnx import helper, numpy_helper

@@ -16,7 +16,7 @@ from edgecompress.core.errors import InputError, MissingDependency, StageFailed,
 from edgecompress.core.json import Json
 from edgecompress.core.model import OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import declared_ends, dynamic_axes, tensors
-from edgecompress.engines.onnx import external, full_precision, layer_outputs, settling
+from edgecompress.engines.onnx import explicit_pads, external, full_precision, layer_outputs, settling
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
 from edgecompress.engines.tensorflow import savedmodel
@@ -224,7 +224,8 @@ def read(request: Request) -> Artifact:
     settling.put_constants(proto.graph, request.options.get("constants", {}), str(file))
     dims = settling.close_axes(proto.graph, request.options.get("dynamic", {}))
     proto, warnings = settling.decide_branches(proto, request)
-    settling.pads_of_transposed(proto)
+    explicit_pads.transposed(proto)
+    explicit_pads.average_pools(proto)
     warnings = [*raised, *warnings, *left_out]
     external.save(proto, external.Weights(proto, file.parent, beside), copy)
     session = _opened(copy, file)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.onnx import safe_names
+from edgecompress.engines.onnx import explicit_pads, safe_names
 from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
@@ -92,7 +92,7 @@ def apply(request: Request) -> Artifact:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
         skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
-        skipped += [name for name in _masking(prepared, ranges) if name not in skipped]
+        skipped += [name for name in (*_masking(prepared, ranges), *_pools(prepared)) if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
     order_as(request.out / "model.onnx", request.model.file(".onnx"))
     facts: dict[str, Json] = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
@@ -109,6 +109,16 @@ def _masking(file: Path, ranges: Ranges) -> Iterator[str]:
     for node in onnx.load_model(file).graph.node:
         low, high = ranges.get(node.output[0], (0.0, 0.0))
         if (node.op_type in MASKING and low < MASK and -low > 100 * high) or not _is_finite((low, high)):
+            yield node.name
+
+
+def _pools(file: Path) -> Iterator[str]:
+    """The average pools that ONNX Runtime's int8 kernel has not, or computes otherwise: these stay in float."""
+    import onnx
+
+    for node in onnx.load_model(file).graph.node:
+        dilated = any(a.name == "dilations" and max(a.ints) > 1 for a in node.attribute)
+        if explicit_pads.counts_behind(node) or (node.op_type == "AveragePool" and dilated):
             yield node.name
 
 
