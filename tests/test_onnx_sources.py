@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnxruntime.transformers import float16
 
@@ -20,6 +21,7 @@ from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import int8_dynamic, onnx_fp16, ptq_int8
 from edgecompress.engines.openvino.runtimes import openvino
 from edgecompress.engines.openvino.techniques import nncf_int8
+from edgecompress.formats.onnx_import import net as onnx_net
 
 pytestmark = pytest.mark.slow
 
@@ -557,6 +559,21 @@ def test_a_transposed_convolution_is_onnx_runtimes_in_every_runtime_and_in_int8(
         answer = np.concatenate([session.run({"x": x[i : i + 1]})["y"] for i in range(len(x))])
         np.testing.assert_allclose(answer, expected, atol=1e-4)
     assert np.abs(ort.open(int8, 1).run({"x": x})["y"] - expected).max() < 0.03 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("how", TRANSPOSED[:5], ids=lambda how: "-".join(f"{k}={v}" for k, v in how.items()))
+def test_a_transposed_convolution_as_a_torch_net_has_no_pads_below_zero(tmp_path: Path, how: dict[str, Any]) -> None:
+    """Core ML and ExecuTorch cannot have them."""
+    random, groups = np.random.default_rng(0), how.get("group", 1)
+    x = random.normal(size=(1, 4, 6, 5)).astype("float32")
+    w = random.normal(size=(4, 3, *how.get("kernel_shape", [3, 3]))).astype("float32")
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **how)
+    source = read(tmp_path, proto([node], {"x": [1, 4, 6, 5], "y": [1, 3 * groups, None, None]}, {"w": w}))
+    net, given = onnx_net.load(source.file(".onnx")), {"x": torch.from_numpy(x)}
+    with torch.inference_mode():
+        np.testing.assert_allclose(net(**given)["y"], ort.open(source, 1).run({"x": x})["y"], atol=1e-4)
+    for call in torch.export.export(net, (), given).graph.nodes:
+        assert "pad" not in str(call.target) or min(call.args[1]) >= 0
 
 
 # --------------------------------------------------------------------------- names that tools take themselves

@@ -91,8 +91,12 @@ def conv_transpose(node: Node, x: Tensor, weight: Value, bias: Value = None) -> 
     ):
         return BACK[rank](x, weight, bias, window.strides, cut, extra, groups, window.dilations)
     y = BACK[rank](x, weight, bias, window.strides, 0, 0, groups, window.dilations)
-    ends = [end for pair in reversed([*zip([-c for c in cut], more, strict=True)]) for end in pair]
-    return functional.pad(y, ends)
+    if min(*cut, *(-m for m in more)) < 0:
+        longer = [(max(0, -c), max(0, m)) for c, m in zip(cut, more, strict=True)]
+        y = functional.pad(y, [end for pair in reversed(longer) for end in pair])
+    for axis, (c, m) in enumerate(zip(cut, more, strict=True), 2):  # Core ML and ExecuTorch have no pads below 0
+        y = y.narrow(axis, max(0, c), y.shape[axis] - max(0, c) - max(0, -m))
+    return y
 
 
 @operator("MaxPool")
