@@ -647,3 +647,42 @@ def test_an_average_pool_is_onnx_runtimes_in_openvino_and_in_int8(
         answer = np.concatenate([session.run({"x": x[i : i + 1]})["y"] for i in range(len(x))])
         np.testing.assert_allclose(answer, expected, atol=1e-4)
     assert np.abs(ort.open(int8, 1).run({"x": x})["y"] - expected).max() < 0.03 * np.abs(expected).max()
+
+
+# --------------------------------------------------------------------------- domains
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+@pytest.mark.parametrize(
+    "opsets",
+    [[("", 11), ("ai.onnx", 13)], [("ai.onnx", 13), ("", 11)], [("", 13), ("", 11)], [("", 11), ("", 13)],
+     [("ai.onnx", 13)]],
+)  # fmt: skip
+def test_a_domain_that_is_imported_twice_is_imported_once(
+    tmp_path: Path, opsets: list[tuple[str, int]], domain: str
+) -> None:
+    """Until opset 12 a Softmax takes all axes from its own on as one."""
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=1, domain=domain)
+    model = proto([node], {"x": ["n", 3, 4], "y": ["n", 3, 4]}, {})
+    del model.opset_import[:]
+    model.opset_import.extend(helper.make_opsetid(*each) for each in opsets)
+    found, x = read(tmp_path, model), np.stack([X] * 2)
+    written, last = onnx.load_model(found.file(".onnx")), opsets[-1][1]
+    assert [(entry.domain, entry.version) for entry in written.opset_import] == [("", last)]
+    axes = (1,) if last == 13 else (1, 2)
+    np.testing.assert_allclose(ort.open(found, 1).run({"x": x})["y"].sum(axes), 1, rtol=1e-5)
+    net = onnx_net.load(found.file(".onnx"))
+    np.testing.assert_allclose(net(x=torch.from_numpy(x))["y"].sum(axes), 1, rtol=1e-5)
+
+
+def test_operators_that_onnx_runtime_alone_has_are_told_when_the_file_is_read(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Scaler", [a], [b], domain="ai.onnx.ml", offset=[1.0] * 4, scale=[2.0] * 4)
+             for a, b in (("x", "m"), ("m", "y"))]  # fmt: skip
+    model = proto(nodes, {"x": ["batch", 4], "y": ["batch", 4]}, {})
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    (told,) = read(tmp_path, model).facts["warnings"]
+    assert told.startswith("only ONNX Runtime has the operators Scaler (2) of ai.onnx.ml") and "--as android" in told
+
+
+def test_operators_that_are_rewritten_are_not_told(tmp_path: Path) -> None:
+    assert "warnings" not in read(tmp_path, classifier("whole")).facts

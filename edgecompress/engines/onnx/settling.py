@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import onnx
 
 FIELDS = ("f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs", "sparse_tensor", "sparse_tensors")
+ALIAS = "ai.onnx"  # of the standard's own domain, ""
+TABLES = "ai.onnx.ml"
 TYPES = {name: number for number, name in enumerate(FIELDS, 1)}  # of an attribute, by the field that has its value
 
 
@@ -30,6 +33,39 @@ def type_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
                 node.attribute.remove(attribute)
         for body in bodies(node):
             type_attributes(body)
+
+
+def one_opset(proto: onnx.ModelProto) -> None:
+    """Makes one of a domain that is imported twice, "" and "ai.onnx" among them: the last, as ONNX Runtime does."""
+    from onnx import helper
+
+    for owner in (proto, *proto.functions):
+        versions: dict[str, int] = {}
+        for entry in owner.opset_import:
+            versions["" if entry.domain == ALIAS else entry.domain] = entry.version
+        del owner.opset_import[:]
+        owner.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in versions.items())
+    for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
+        _drop_alias(nodes)
+
+
+def _drop_alias(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        node.domain = "" if node.domain == ALIAS else node.domain
+        for body in bodies(node):
+            _drop_alias(body)
+
+
+def of_tables(proto: onnx.ModelProto) -> list[str]:
+    """What is told of operators that ONNX Runtime alone has: those of the classical models, such as trees."""
+    found = Counter(node.op_type for node in proto.graph.node if node.domain == TABLES)
+    if not found:
+        return []
+    named = ", ".join(f"{name} ({count})" for name, count in found.items())
+    return [
+        f'only ONNX Runtime has the operators {named} of {TABLES}: of a target, its variants with runtime = "onnx" '
+        "remain, without int8; --target x86, arm64 or web has some, and package --as android or ios takes what it ships"
+    ]
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[Iterable[onnx.NodeProto]]:

@@ -226,7 +226,7 @@ def read(request: Request) -> Artifact:
     proto, warnings = settling.decide_branches(proto, request)
     explicit_pads.transposed(proto)
     explicit_pads.average_pools(proto)
-    warnings = [*raised, *warnings, *left_out]
+    warnings = [*raised, *settling.of_tables(proto), *warnings, *left_out]
     external.save(proto, external.Weights(proto, file.parent, beside), copy)
     session = _opened(copy, file)
     try:
@@ -247,6 +247,7 @@ def read(request: Request) -> Artifact:
 def checked(file: Path) -> onnx.ModelProto:
     """The model in a file, with its external data: valid, its weights finite and no inputs. Raises InputError."""
     proto = _parsed(file)
+    settling.one_opset(proto)
     _check_functions(proto, file)
     for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
         settling.type_attributes(nodes)
