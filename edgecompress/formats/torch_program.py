@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.formats import torch_paddings
+
 if TYPE_CHECKING:
     import torch
 
@@ -14,7 +16,8 @@ def load(file: Path) -> torch.export.ExportedProgram:
     """The program in a .pt2 file, quantized or not. Raises what torch raises: it has no error of its own.
 
     The operators of quantized ones are registered, which in a process of its own nothing else does. Weights and
-    constants that are views become contiguous: converters write some in the order of their storage.
+    constants that are views become contiguous: converters write some in the order of their storage. Circular paddings
+    are spelled out: whatever is made of a program has them so.
     """
     import torch
     import torch.ao.quantization.fx._decomposed  # quantize_per_tensor and the like
@@ -24,6 +27,7 @@ def load(file: Path) -> torch.export.ExportedProgram:
         for tensor in held.values():
             if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not tensor.is_contiguous():
                 tensor.data = tensor.detach().contiguous()
+    torch_paddings.spelled_out(program, *torch_paddings.EVERYWHERE)
     return program
 
 

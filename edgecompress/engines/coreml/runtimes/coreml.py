@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.coreml import convert, translations
-from edgecompress.formats import mlpackage, torch_program
+from edgecompress.formats import mlpackage, torch_paddings, torch_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,9 @@ def _traced(model: Artifact, inputs: Sequence[TensorSpec]) -> tuple[torch.jit.Sc
     example = tuple(torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs)
     try:
         with torch.no_grad():
-            net = _flat(torch_program.load(model.file(".pt2")), model)
+            program = torch_program.load(model.file(".pt2"))
+            torch_paddings.spelled_out(program, *torch_paddings.CORE_ML)
+            net = _flat(program, model)
             if any(isinstance(dim, Dim) for spec in model.inputs for dim in spec.shape):
                 net = torch.export.export(net, example).module(check_guards=False)  # every size becomes a number
             traced = torch.jit.trace(net, example, check_trace=False, strict=False)

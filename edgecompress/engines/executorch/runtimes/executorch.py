@@ -19,7 +19,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, native, pte, xnnpack
-from edgecompress.formats import empty_model, torch_program, torch_shortcuts
+from edgecompress.formats import empty_model, torch_paddings, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,6 +129,8 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
 def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:
     from executorch.exir import to_edge_transform_and_lower
 
+    if backend == "coreml":
+        torch_paddings.spelled_out(program, *torch_paddings.CORE_ML)
     partitioners, passes = list(_partitioners(backend)), xnnpack.passes() if backend == "xnnpack" else None
     around = {"coreml": coreml_delegate.reproducible, "xnnpack": xnnpack.patterns_where_needed}
     with around.get(backend, nullcontext)():

@@ -85,6 +85,8 @@ def pad(
     sides = list(zip(pad[::2], pad[1::2], strict=True))
     if mode == "constant":
         return functional.pad(x, [side for pair in reversed(sides) for side in pair], value=constant_val)
+    if any(any(pair) for pair in sides[:-2]):
+        raise ValueError(f"Core ML pads only the last two axes by '{mode}', and loads no file with more")
     for axis, (before, after) in enumerate(sides, start=x.ndim - len(sides)):
         x = x.index_select(axis, _beyond(x.shape[axis], before, after, mode))
     return x
