@@ -160,6 +160,17 @@ def test_a_promise_is_held_against_the_file(name: str, promise: Promise, kept: b
     assert all(check.ok for check in checks) is kept
 
 
+@pytest.mark.parametrize("what", ["weights", "computes"])
+@pytest.mark.parametrize(("fp32", "int8", "kept"), [(100, 900, True), (900, 100, None), (1000, 0, False)])
+def test_a_smaller_part_than_promised_is_told_and_none_of_it_is_lost(
+    what: str, fp32: int, int8: int, kept: bool | None
+) -> None:
+    whole: Any = {"weights": {"int8": 1}, "computes": {"int8": 1}, "why": ""}
+    found = {**whole, what: {"fp32": fp32, "int8": int8}}
+    (check,) = (c for c in facts.checks(found, Promise("int8", "int8"), "litert-int8") if c.value != 1)
+    assert check.ok is kept and check.says.startswith(f"{int8:,} of 1,000 ")
+
+
 def test_a_broken_promise_says_what_is_there_and_what_to_do(tmp_path: Path) -> None:
     found = facts.of(sources.qdq(tmp_path / "net"))
     (check,) = facts.checks(found, Promise("fp16"), "half")

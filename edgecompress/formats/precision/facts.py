@@ -111,7 +111,10 @@ def checks(precision: Precision, promise: Promise | None, name: str) -> Iterator
 
 
 def _kept(precision: Precision, what: Literal["weights", "computes"], word: str, share: float) -> Check:
-    """The share of what is in a precision, of the weights' bytes or of the operators, against what is promised."""
+    """The share of what is in a precision, of the weights' bytes or of the operators, against what is promised.
+
+    Nothing of it breaks the promise; a smaller share is told: of some nets a technique takes only the smaller part.
+    """
     counted = precision[what] or {}
     held, total = _held(counted, word), sum(counted.values())
     if not total:
@@ -119,8 +122,8 @@ def _kept(precision: Precision, what: Literal["weights", "computes"], word: str,
     value, limit = held / total, f"at least {100 * share:g} %" if share else "a part"
     unit = "bytes of weights are" if what == "weights" else "operators compute in"
     says = f"{held:,} of {total:,} {unit} {word}, promised {limit} ({line(precision)})"
-    ok = held > 0 and value >= share
-    return Check("precision", ok, value, share, says if ok else f"{says}; {_advice(precision, word)}")
+    ok = value >= share or None if held else False
+    return Check("precision", ok, value, share, f"{says}; {_advice(precision, word)}" if ok is False else says)
 
 
 def _advice(precision: Precision, word: str) -> str:
