@@ -48,6 +48,30 @@ def test_a_classifier_passes_with_noise_and_fails_with_other_choices() -> None:
     assert any("by the source's own probabilities it loses" in line and "limit 0.5 %" in line for line in says)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "bool"])
+@pytest.mark.parametrize("shape", [(N,), (N, 1), (N, 6, 5)])
+def test_labels_are_the_same_or_others_however_far_apart(dtype: str, shape: tuple[int, ...]) -> None:
+    labels = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 1000, shape).astype(dtype)
+    other = labels.copy().reshape(N, -1)
+    other[:10] = ~other[:10] if dtype == "bool" else other[:10] + 900
+    few, many = other.reshape(shape), (~labels if dtype == "bool" else labels + 1)
+    assert facts(labels, labels)["changed"] == 0.0 and facts(labels, few)["changed"] == 0.05
+    assert broken({"y": labels}, {"y": labels.astype("float32")}) == broken({"y": labels}, {"y": few}) == []
+    (said,) = broken({"y": labels}, {"y": many})
+    assert said == "output 'y': 100 % of its labels are others, limit 10 %; worst items 0, 1, 2"
+
+
+def test_a_label_that_is_the_same_for_all_items_is_judged_too() -> None:
+    label = np.full(N, 3)
+    assert broken({"y": label}, {"y": label}) == []
+    assert broken({"y": label}, {"y": label + 1})
+
+
+def test_a_picture_of_whole_numbers_is_no_labels() -> None:
+    picture = np.random.default_rng(0).integers(0, 255, (N, 8, 8, 3)).astype("uint8")
+    assert broken({"y": picture}, {"y": picture ^ 1}) == []
+
+
 def test_choices_that_change_where_the_source_is_undecided_cost_next_to_nothing() -> None:
     undecided = LOGITS.copy()
     undecided[:20, :2] = 6.0, 5.99

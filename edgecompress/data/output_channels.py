@@ -44,7 +44,7 @@ class ChannelFacts(TypedDict):
     divergence: float | None  # of a choice at each of many steps
     channels: Mapping[str, int]
     worst: list[WorstItem]
-    changed: float | None  # of the choices, the share that is another
+    changed: float | None  # of the choices, the share that is another; of labels, too
     constant: int  # channels that say nothing: they are constant in the source
     dead: list[int]  # those that are constant in the artifact only; of many, those that are off by LOST too
     cut: list[int]  # those that are clipped in the artifact only
@@ -52,6 +52,16 @@ class ChannelFacts(TypedDict):
     found: FoundFacts | None  # of boxes
     counted: Sequence[str] | None  # the limits that judge a detector's output; None: all
     classifier: bool  # many classes, of which one is chosen with more confidence than all others together, on average
+
+
+def is_labels(array: np.ndarray) -> bool:
+    """Whether an output of the source is labels or places: whole numbers, not of a picture's 8 bits."""
+    return array.dtype.kind == "b" or (array.dtype.kind in "iu" and array.dtype.itemsize > 2)
+
+
+def of_labels(facts: ChannelFacts) -> bool:
+    """Whether they are those of labels: choices without scores."""
+    return facts["changed"] is not None and facts["choice_loss"] is None
 
 
 @dataclass
@@ -178,7 +188,8 @@ def compare(
 
     Boxes and the like are judged by what a detector finds: where another output, or other channels, tell for each of
     the same places how probable something is there, errors count by that; a list of detections is matched first. Where
-    the boxes can be read, as `detect` declares or by their values, their overlap is judged.
+    the boxes can be read, as `detect` declares or by their values, their overlap is judged. Whole numbers that are no
+    detector's are labels: their `channel_error` is the share of them that is another.
     """
     golden = detections.with_places(golden)
     outputs = {name: outputs[name].reshape(array.shape) for name, array in golden.items()}
@@ -193,6 +204,9 @@ def compare(
     finder = detections.find(golden, outlines, layout)
     facts = {}
     for name, ours in golden.items():
+        if is_labels(ours) and not layout and not (finder and finder.listed):
+            facts[name] = _of_labels(ours, outputs[name])
+            continue
         o, comparison = outlines[name], Comparison(outlines[name])
         if layout and name == layout.boxes.name:
             comparison.placed = slice(layout.boxes.end)
@@ -205,6 +219,21 @@ def compare(
             comparison.add(*rows, helped.sought(part) if helped else None, step)
         facts[name] = comparison.facts()
     return facts | _of_detector(layout, golden, outputs, facts) if layout else facts
+
+
+def _of_labels(golden: np.ndarray, output: np.ndarray) -> ChannelFacts:
+    """Labels are the same or others; how far apart two are says nothing."""
+    import numpy as np
+
+    items = (golden != output).reshape(len(golden), -1).mean(1)
+    share = float(items.mean())
+    worst = [int(i) for i in np.argsort(-items, kind="stable")[:WORST] if items[i] > 0]
+    return {
+        "channel_error": share, "tail_error": None, "found_error": None, "found_loss": None, "choice_loss": None,
+        "divergence": None, "channels": {}, "worst": [{"item": i, "error": float(items[i])} for i in worst],
+        "changed": share, "constant": 0, "dead": [], "cut": [], "size": 1, "found": None, "counted": None,
+        "classifier": False,
+    }  # fmt: skip
 
 
 def _of_detector(

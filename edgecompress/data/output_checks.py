@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from edgecompress.core.model import Check
 from edgecompress.core.settings import Limits
-from edgecompress.data.output_channels import ChannelFacts
+from edgecompress.data.output_channels import ChannelFacts, of_labels
 
 LIMITS = ("channel_error", "tail_error", "found_error", "found_loss", "choice_loss", "divergence")  # of settings.Limits
 WHERE = {
@@ -84,6 +84,9 @@ def _says(limit: str, facts: ChannelFacts, value: float, most: float) -> str:
         what = f"of {found['things']:,} things that the source finds it misses {found['missed']:,}{others}"
         lacks = f"it loses {percent(value)} of the average precision (IoU 0.5 to 0.95), limit {percent(most)}"
         return f": {what}, and finds {found['besides']:,} besides: {lacks}"
+    if of_labels(facts):
+        worst = ", ".join(str(w["item"]) for w in facts["worst"])
+        return f": {percent(value)} of its labels are others, limit {percent(most)}; worst items {worst or 'none'}"
     if limit == "divergence":
         nats = f"{value:.3g} nats from the source's (perplexity × {math.exp(min(value, 99.0)):.4g})"
         return f": its probabilities are {nats}, limit {most:g}"

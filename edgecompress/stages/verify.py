@@ -290,10 +290,11 @@ def _checks(results: Results, limits: Limits) -> Iterator[Check]:
     scored = results.scored if any(check.ok is not None for check in judged) else ()
     for output in (each for each in results.outputs if each["name"] not in scored):
         yield from output_checks.checks(output["name"], output, limits)
+    numbers = [output for output in results.outputs if not output_channels.of_labels(output)]
     if limits.sqnr_db is not None:
-        yield from (_at_least("sqnr_db", " dB", limits.sqnr_db, output) for output in results.outputs)
+        yield from (_at_least("sqnr_db", " dB", limits.sqnr_db, output) for output in numbers)
     if limits.cosine is not None:
-        yield from (_at_least("cosine", "", limits.cosine, output) for output in results.outputs)
+        yield from (_at_least("cosine", "", limits.cosine, output) for output in numbers)
     if limits.size_bytes is not None:
         says = f"{results.size_bytes:,} bytes, limit {limits.size_bytes:,}"
         yield Check("size_bytes", results.size_bytes <= limits.size_bytes, results.size_bytes, limits.size_bytes, says)
