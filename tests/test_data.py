@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from edgecompress.commands import object_data
 from edgecompress.core import catalog
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
@@ -134,6 +135,22 @@ def test_sequences_of_unlike_lengths_are_padded_with_their_mask(tmp_path: Path, 
         run(tmp_path / "flat", factory(items), pad={"kind": Pad(4)})
     with pytest.raises(InputError, match=r"item 1: 'ids' is int64 \[3\].*sequences: \[pad.ids\] length"):
         run(tmp_path / "bare", factory(items))
+
+
+def test_a_dataset_that_a_function_returns_ends_at_its_length(tmp_path: Path, factory: Callable[[Fn], str]) -> None:
+    class Endless:
+        """As torch's Dataset: a length, items by number for any number, no iterator."""
+
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> Any:
+            return np.full(3, index), index
+
+    found = run(tmp_path, factory(lambda split: Endless()))
+    assert read(found, "test", "labels").tolist() == [0, 1, 2, 3, 4]
+    object_data.write(lambda split: Endless() if split == "test" else None, tmp_path / "objects")
+    assert np.load(tmp_path / "objects" / "test" / "labels.npy").tolist() == [0, 1, 2, 3, 4]
 
 
 def test_labels_may_be_rows(tmp_path: Path, factory: Callable[[Fn], str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,20 @@ def test_what_does_not_work_is_said_in_one_line(name: str, tmp_path: Path) -> No
         load(tmp_path, name, arrays())
     assert "\n" not in str(caught.value)
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_a_factory_that_returns_the_same_net_again_is_not_changed_by_what_is_done_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import torch
+
+    kept = torch.nn.Linear(3, 2)
+    module = types.ModuleType("nets_kept")
+    module.build = lambda: kept  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "nets_kept", module)
+    torch_module.factory("nets_kept:build").requires_grad_(False).weight.data.zero_()
+    again = torch_module.factory("nets_kept:build")
+    assert again.weight.abs().sum() > 0 and again.weight.requires_grad
 
 
 @pytest.mark.parametrize(

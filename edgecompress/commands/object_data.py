@@ -73,7 +73,7 @@ def _batches(items: object) -> Iterator[Batch]:
         batched = items.batch_size is not None or items.batch_sampler is not None
         yield from map(_named, items) if batched else _of_items(items)
     elif torch and isinstance(items, torch.utils.data.Dataset):
-        yield from _of_items(items[i] for i in range(len(items))) if hasattr(items, "__len__") else _of_items(items)
+        yield from _of_items(items)
     else:
         named = _named(items)
         if any(array.ndim == 0 for array in named.values()):
@@ -83,7 +83,9 @@ def _batches(items: object) -> Iterator[Batch]:
 
 def _of_items(items: Iterable[object]) -> Iterator[Batch]:
     """Single items as batches of one."""
-    return ({name: array[None] for name, array in _named(item).items()} for item in items)
+    from edgecompress.data import loaders
+
+    return ({name: array[None] for name, array in _named(item).items()} for item in loaders.ended(items))
 
 
 def _named(given: object) -> Batch:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union
 
 from edgecompress.core import plain_file, user_code
 from edgecompress.core.errors import InputError, blamed, did_you_mean
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Item: TypeAlias = "tuple[Mapping[str, ArrayLike], ArrayLike | None]"  # inputs by name, and the label where there is one
 Inputs = Union["ArrayLike", "tuple[ArrayLike, ...]", "Mapping[str, ArrayLike]"]  # of one item, as a factory yields them
 Items = Callable[[int | None], Iterable[Item]]  # at most so many of them
+T = TypeVar("T")
 
 RANDOM_ITEMS = 64  # per split, where nobody says how many
 WHOLE = ""  # the one set of data that comes without splits
@@ -180,7 +181,7 @@ def _factory(reference: str, splits: Sequence[str]) -> Feed:
 def _yielded(yielded: Iterable[Inputs | tuple[Inputs, ArrayLike | None]], where: str) -> Items:
     def items(limit: int | None) -> Iterator[Item]:
         try:
-            for item in islice(yielded, limit):
+            for item in islice(ended(yielded), limit):
                 yield _item(item)
         except InputError:
             raise
@@ -188,6 +189,13 @@ def _yielded(yielded: Iterable[Inputs | tuple[Inputs, ArrayLike | None]], where:
             raise InputError(f"{where} raised {user_code.error_line(error)}; run it in Python to debug it") from error
 
     return items
+
+
+def ended(items: Iterable[T]) -> Iterable[T]:
+    """The items. A Dataset of torch has a length and no iterator of its own: Python would ask it for items forever."""
+    if hasattr(items, "__iter__") or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        return items
+    return (items[index] for index in range(len(items)))
 
 
 def _item(item: Inputs | tuple[Inputs, ArrayLike | None]) -> Item:

@@ -7,6 +7,8 @@ beside it, or the config.json of a Hugging Face folder.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import re
 import shutil
@@ -53,6 +55,8 @@ def factory(reference: str) -> torch.nn.Module:
         raise InputError(f"{reference} raised {user_code.error_line(error)}; {hint}") from error
     if not isinstance(net, torch.nn.Module):
         raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
+    with contextlib.suppress(Exception):  # of a module that cannot be copied
+        net = copy.deepcopy(net)  # a factory may return the same one again, which what is done here must not change
     # What is a view (transposed, stepped, expanded) has memory of its own: no converter then reads it in another order,
     # and weights can be loaded into it. The tensor stays the same one, so what several modules share stays shared.
     held = [tensor for module in net.modules() for tensor in vars(module).values() if isinstance(tensor, torch.Tensor)]

@@ -123,7 +123,9 @@ class _DependencyGraph:
         try:
             return self.graph.get_pruning_group(root, pruner.prune_out_channels, list(channels))
         except Exception as error:  # it raises whatever its index arithmetic comes to
-            raise Refusal(f"Torch-Pruning cannot follow its channels: {one_line(error)}") from error
+            raise Refusal(
+                f"its channels are cut, joined or moved as Torch-Pruning cannot follow ({one_line(error)})"
+            ) from error
 
     def group(self, root: Module) -> CoupledChannels:
         """The group of a layer's outputs, not tried yet; raises Refusal."""
@@ -457,8 +459,11 @@ def _joined(group: CoupledChannels, units: Sequence[Sequence[int]]) -> CoupledCh
 
 
 def _check(name: str, places: Places, channels: int) -> None:
-    if (last := max(p for each in places.values() for p in each)) >= channels:
-        raise Refusal(f"it is coupled to channel {last} of {name}, which has {channels}")
+    if max(p for each in places.values() for p in each) >= channels:
+        raise Refusal(
+            f"its channels are cut, joined or moved as Torch-Pruning cannot follow: it counts more than the {channels} "
+            f"of {name}"
+        )
 
 
 # --------------------------------------------------------------------------- trials
