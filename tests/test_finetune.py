@@ -29,7 +29,7 @@ from edgecompress.demo import net as demo
 from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.formats import torch_module
 from edgecompress.stages import golden, onnx_import, trace
-from edgecompress.techniques import finetune
+from edgecompress.techniques import distill, finetune, prune_channels, qat, schedule
 from edgecompress.techniques._training import batch_norms, checkpoint, data, log, losses, minutes, rates, setup
 from edgecompress.techniques._training import loop as training
 from edgecompress.testing import zoo
@@ -724,31 +724,84 @@ def test_labels_of_sequences_are_one_per_row() -> None:
         objective.loss(answers, None, torch.tensor([0, 1]))
 
 
-@pytest.mark.parametrize(("shape", "labels", "axis"), [((8, 3, 5, 6), (8, 5, 6), 1), ((8, 3, 7), (8, 7), 1)])
-def test_classes_may_lie_on_the_first_axis_of_an_item(
-    shape: tuple[int, ...], labels: tuple[int, ...], axis: int
-) -> None:
+def test_classes_on_another_axis_are_learned_as_classes_on_the_last() -> None:
     import torch
 
-    assert losses.class_axis(shape, labels) == axis
-    first, last = (losses.Objective("cross_entropy", 0.5, 2.0, ("y",), at) for at in (axis, -1))
-    mine, theirs, right = torch.randn(shape), torch.randn(shape), torch.randint(0, 3, labels)
-    moved, taught = ({"y": tensor.movedim(axis, -1)} for tensor in (mine, theirs))
-    expected = last.loss(moved, taught, right)
-    torch.testing.assert_close(first.loss({"y": mine}, {"y": theirs}, right), expected)
-    for judge in ((None, right), (taught, None)):
-        given = None if judge[0] is None else {"y": theirs}
-        torch.testing.assert_close(first.scores({"y": mine}, given, judge[1]), last.scores(moved, *judge))
-    both = first.together([{"y": mine}, {"y": theirs}])["y"].movedim(axis, -1)
-    torch.testing.assert_close(both, last.together([moved, taught])["y"])
+    generator = torch.Generator().manual_seed(0)
+    last, taught = (torch.randn(2, 4, 6, 3, generator=generator) for _ in range(2))
+    labels = torch.randint(0, 3, (2, 4, 6), generator=generator, dtype=torch.uint8)
+    labels[0, :2] = 255  # as in PASCAL VOC: of no class
+    of = [losses.Objective("cross_entropy", 0.5, 2.0, ("y",), axis) for axis in (-1, 1)]
+    sides = [[{"y": t}, {"y": t2}] for t, t2 in ((last, taught), (last.movedim(-1, 1), taught.movedim(-1, 1)))]
+    found = [o.loss(*side, labels) for o, side in zip(of, sides, strict=True)]
+    torch.testing.assert_close(found[0], found[1])
+    scores = [o.scores(side[0], None, labels) for o, side in zip(of, sides, strict=True)]
+    torch.testing.assert_close(scores[0], scores[1])
+    judged = labels[0] != 255
+    assert scores[0][0] == (last[0].argmax(-1) == labels[0])[judged].float().mean()
+    together = [o.together(side)["y"] for o, side in zip(of, sides, strict=True)]
+    torch.testing.assert_close(together[0], together[1].movedim(1, -1))
 
 
-@pytest.mark.parametrize(
-    ("output", "labels"),
-    [((8, 5, 6, 3), (8, 5, 6)), ((8, 3), (8,)), ((8, 5, 5), (8, 5)), ((8, 10), (8, 3, 3)), ((8, 10), ())],
-)
-def test_classes_lie_on_the_last_axis_else(output: tuple[int, ...], labels: tuple[int, ...]) -> None:
-    assert losses.class_axis(output, labels) == -1
+SEGMENTERS = """
+import torch
+from torch import nn
+
+class Segmenter(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.body, self.head, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 1), last
+
+    def forward(self, image):
+        y = self.head(self.body(image).relu())
+        return y.permute(0, 2, 3, 1) if self.last else y
+
+def first():
+    torch.manual_seed(0)
+    return Segmenter(False)
+
+def last():
+    torch.manual_seed(0)
+    return Segmenter(True)
+"""
+
+
+@pytest.fixture(params=["first", "last"])
+def segmenter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """A segmenter, its classes on axis 1 or the last one, and the class of each pixel: the colour that is brightest."""
+    (tmp_path / "segmenters.py").write_text(SEGMENTERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "segmenters", raising=False)
+    splits: dict[str, Any] = {}
+    for seed, split in enumerate(("train", "calibrate", "select")):
+        image = np.random.default_rng(seed).normal(size=(ITEMS, 3, 6, 10)).astype(np.float32)
+        labels = image.argmax(1).astype(np.uint8)
+        labels[:, 0, 0] = 255
+        splits[split] = {"image": image, tensors.LABELS: labels}
+    train = samples(tmp_path / "training", {"train": splits.pop("train")}, "NCHW")
+    chosen = samples(tmp_path / "samples", splits, "NCHW")
+    asked = {"source": {"model": f"segmenters:{request.param}"}}
+    dense = trace.load(Request({"samples": chosen}, folder(tmp_path / "dense"), asked))
+    return Case(tmp_path, dense, dense, chosen, train)
+
+
+@pytest.mark.parametrize("technique", [finetune, distill, qat, schedule])
+def test_a_segmenter_is_trained_by_its_axis_of_classes(technique: Any, segmenter: Case) -> None:
+    (segmenter.root / "still.yaml").write_text("version: 1\npolicies: []\n")
+    own: Mapping[Any, Any] = {distill: {"hard": 0.9, "soft": 0.1}}
+    told = own.get(technique, {"distill": 0.1})
+    told |= {"file": str(segmenter.root / "still.yaml")} if technique is schedule else {}
+    options = technique.Options(epochs=3, batch_size=8, lr=0.05, **told)
+    found = technique.apply(dataclasses.replace(segmenter.request(), options=options)).facts
+    assert found["metric"] == "top1"
+    assert found["epochs"][-1]["select"] > 0.6  # chance is a third
+
+
+@pytest.mark.parametrize("criterion", ["l2", "taylor"])
+def test_a_segmenter_is_pruned_by_its_axis_of_classes(criterion: Any, segmenter: Case) -> None:
+    options = prune_channels.Options(ratio=0.5, criterion=criterion)
+    found = prune_channels.apply(dataclasses.replace(segmenter.request(), options=options))
+    assert [group["kept"] for group in found.facts["groups"]] == [4]
 
 
 # --------------------------------------------------------------------------- the schedules
@@ -871,29 +924,6 @@ def own_case(root: Path, net: Any, sets: Mapping[str, Arrays], monkeypatch: pyte
     train = samples(root / "training", {"train": sets["train"]})
     dense = trace.load(Request({"samples": chosen}, folder(root / "dense"), {"source": {"model": "own_net:build"}}))
     return Case(root, dense, dense, chosen, train)
-
-
-def drawn_maps(seed: int) -> Arrays:
-    """Images of three channels, and for each pixel which is the largest."""
-    x = np.random.default_rng(seed).normal(size=(ITEMS, 3, 6, 7)).astype(np.float32)
-    return {"x": x, tensors.LABELS: x.argmax(1)}
-
-
-@pytest.mark.parametrize("distilled", [0.0, 0.5])
-def test_a_segmenter_with_classes_before_its_pixels_is_trained(
-    distilled: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import torch
-
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Conv2d(8, 3, 1)
-    )
-    sets = {split: drawn_maps(seed) for seed, split in enumerate(("train", "select", "test"))}
-    case = own_case(tmp_path, net, sets, monkeypatch)
-    trained = case.train(epochs=8, lr=0.05, distill=distilled)
-    assert trained.facts["metric"] == "top1"
-    assert trained.facts["epochs"][-1]["select"] > trained.facts["epochs"][0]["select"] > 0.4
 
 
 def folded(seed: int, depth: int = 6) -> Any:

@@ -35,6 +35,24 @@ def channel_axis(array: np.ndarray, layout: str = "") -> int:
     return 1 if _first(sizes) else array.ndim - 1
 
 
+def class_axis(sizes: Sequence[int | None], labels: Sequence[int], layout: str = "") -> int:
+    """The axis of an output that labels of these sizes lack; where several fit, the one that looks like channels.
+
+    `sizes` of the output, both with the items first; None: any. Where none fits, the one that looks like channels.
+    """
+    import numpy as np
+
+    whole = [1, *(size or max(labels, default=1) for size in sizes[1:])]
+    axis = channel_axis(np.broadcast_to(np.float32(0), whole), layout)
+    rest = [[*sizes[1:i], *sizes[i + 1 :]] for i in range(1, len(sizes))]
+    fits = [i for i, each in enumerate(rest, 1) if len(each) == len(labels) - 1 and _alike(each, labels[1:])]
+    return axis if axis in fits or not fits else fits[-1]
+
+
+def _alike(sizes: Sequence[int | None], others: Sequence[int]) -> bool:
+    return all(a in (None, b) for a, b in zip(sizes, others, strict=True))
+
+
 def _short(sizes: Sequence[int]) -> int | None:
     """Of one or two axes that are longer than 1 the short one, at most half of the other; None where there is none."""
     longer = sorted((i for i, size in enumerate(sizes) if size > 1), key=lambda i: sizes[i])

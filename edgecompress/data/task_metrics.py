@@ -164,20 +164,13 @@ def mean_overlap(first: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     return score
 
 
-def _of_classes(output: np.ndarray, shape: tuple[int, ...]) -> int:
-    """The axis that the labels lack: where several would fit, the one that looks like channels."""
-    axis = channel_axis.channel_axis(output)
-    fits = [i for i in range(1, output.ndim) if output.shape[:i] + output.shape[i + 1 :] == shape]
-    return axis if axis in fits or not fits else fits[0]
-
-
 def _regions(output: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pixels of the intersection and of the union of each item and class, [n, classes]; 0 for classes without label."""
     import numpy as np
 
     if labels.dtype.kind not in "iub":
         raise InputError(f"labels are {labels.dtype}, but class labels must be integers")
-    axis = _of_classes(output, labels.shape) if output.ndim > labels.ndim else None
+    axis = channel_axis.class_axis(output.shape, labels.shape) if output.ndim > labels.ndim else None
     channels = 1 if axis is None else output.shape[axis]
     valid = labels[(labels >= 0) & (labels != IGNORED)]
     count = max(2, channels, int(valid.max(initial=0)) + 1)

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core.model import Artifact, Request
-from edgecompress.data import tensors
+from edgecompress.data import channel_axis, tensors
 from edgecompress.formats import torch_module
 from edgecompress.techniques._calibration import SPLIT, inputs_of, spread
+from edgecompress.techniques._training import losses
 
 if TYPE_CHECKING:
     import torch
@@ -62,8 +63,9 @@ class CalibrationBench:
 
         outputs, labels = self.run(net, batch), batch[1]
         for output in outputs.values():
-            if labels is not None and self._classes(output):
-                return functional.cross_entropy(output.flatten(0, -2), labels.long().flatten())
+            if labels is not None and (axis := self._classes(output)):
+                rows = output.movedim(axis, -1)
+                return functional.cross_entropy(rows.flatten(0, -2), losses.judged(labels, rows).flatten())
         return sum(o.square().mean() for o in outputs.values() if o.is_floating_point())
 
     def learn(self, dense: torch.nn.Module) -> None:
@@ -117,19 +119,24 @@ class CalibrationBench:
         total = 0.0
         for name, output in outputs.items():
             dense = dense_outputs[name]
-            if self._classes(output):
-                ours, theirs = (functional.log_softmax(x.double(), -1) for x in (output, dense))
-                total += float(functional.kl_div(ours, theirs, reduction="none", log_target=True).sum(-1).mean())
+            if axis := self._classes(output):
+                ours, theirs = (functional.log_softmax(x.double(), axis) for x in (output, dense))
+                total += float(functional.kl_div(ours, theirs, reduction="none", log_target=True).sum(axis).mean())
             elif output.is_floating_point():
                 spread = float(dense.double().var(unbiased=False)) or 1.0
                 total += float((output.double() - dense.double()).square().mean()) / spread
         return total
 
-    def _classes(self, output: torch.Tensor) -> bool:
-        """Whether the labels are classes of this output."""
+    def _classes(self, output: torch.Tensor) -> int:
+        """The axis of this output that the labels are classes of; 0 where they are none."""
         if self.labels is None or self.labels.dtype.kind not in "iu" or not output.is_floating_point():
-            return False
-        return output.ndim > 1 and bool(output.shape[-1] > self.labels.max())
+            return 0
+        if output.ndim != self.labels.ndim + 1:
+            return 0
+        axis = channel_axis.class_axis(output.shape, self.labels.shape)
+        fits = (*output.shape[1:axis], *output.shape[axis + 1 :]) == self.labels.shape[1:]
+        judged = self.labels[~losses.ignored(self.labels, output.shape[axis])]
+        return axis if fits and output.shape[axis] > judged.max(initial=0) else 0
 
 
 def _chunks(model: Artifact, batches: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgecompress.core.errors import InputError
+from edgecompress.data.task_metrics import IGNORED
+from edgecompress.data.texts import UNJUDGED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,7 +57,7 @@ class Objective:
     distill: float
     temperature: float
     outputs: tuple[str, ...]  # those that are compared, the labelled one first
-    classes: int = -1  # the axis of the labelled one that holds them
+    axis: int = -1  # of the classes in the first one
 
     def loss(self, outputs: Named, taught: Named | None, labels: torch.Tensor | None) -> torch.Tensor:
         """(1 - distill) * the error on the labels + distill * the distance to what the unpruned net answered.
@@ -77,8 +79,8 @@ class Objective:
         means = {name: sum(each[name] for each in outputs) / len(outputs) for name in self.outputs}
         if self.kind == "cross_entropy":
             first = self.outputs[0]
-            logits = [each[first].movedim(self.classes, -1) for each in outputs]
-            means[first] = ensemble(logits, self.temperature).movedim(-1, self.classes)
+            means[first] = ensemble([self._rows(each[first]) for each in outputs], self.temperature)
+            means[first] = means[first].movedim(-1, self.axis)
         return means
 
     def metric(self, against_labels: bool) -> str:
@@ -96,8 +98,10 @@ class Objective:
             self._check(outputs[first], expected)
         if self.kind == "mse":
             return (outputs[first] - expected).square().flatten(1).mean(dim=1)
-        best = expected if taught is None else expected.argmax(dim=self.classes)
-        return (outputs[first].argmax(dim=self.classes) == best).float().reshape(len(best), -1).mean(dim=1)
+        rows = self._rows(outputs[first])
+        best = judged(expected, rows) if taught is None else self._rows(expected).argmax(dim=-1)
+        right = (rows.argmax(dim=-1) == best).reshape(len(best), -1).sum(dim=1)
+        return right / (best != UNJUDGED).reshape(len(best), -1).sum(dim=1).clamp(min=1)
 
     def error(self, output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """That of the first output on the labels; raises InputError for labels that do not fit it."""
@@ -106,8 +110,12 @@ class Objective:
         self._check(output, labels)
         if self.kind == "mse":
             return functional.mse_loss(output, labels.float())
-        logits = output.movedim(self.classes, -1).flatten(0, -2)
-        return functional.cross_entropy(logits, labels.long().flatten())
+        rows = self._rows(output)
+        return functional.cross_entropy(rows.flatten(0, -2), judged(labels, rows).flatten(), ignore_index=UNJUDGED)
+
+    def _rows(self, output: torch.Tensor) -> torch.Tensor:
+        """The first output with its classes last."""
+        return output.movedim(self.axis, -1)
 
     def distance(self, outputs: Named, taught: Named) -> torch.Tensor:
         """To what was taught: of classes the softened divergence, of all else the mean squared error."""
@@ -118,8 +126,7 @@ class Objective:
 
         first, *rest = self.outputs
         if self.kind == "cross_entropy":
-            mine, theirs = (each[first].movedim(self.classes, -1) for each in (outputs, taught))
-            yield distillation(mine, theirs, self.temperature)
+            yield distillation(self._rows(outputs[first]), self._rows(taught[first]), self.temperature)
         else:
             yield functional.mse_loss(outputs[first], taught[first])
         for name in rest:
@@ -127,9 +134,7 @@ class Objective:
 
     def _check(self, output: torch.Tensor, labels: torch.Tensor | None) -> None:
         """Raises InputError when labels do not fit an output."""
-        needed = list(output.shape)
-        if self.kind == "cross_entropy":
-            del needed[self.classes]
+        needed = list(self._rows(output).shape[:-1] if self.kind == "cross_entropy" else output.shape)
         if labels is not None and list(labels.shape) != needed:
             raise InputError(
                 f"labels {list(labels.shape)} do not fit an output {list(output.shape)} for the loss {self.kind}: "
@@ -137,7 +142,12 @@ class Objective:
             )
 
 
-def class_axis(output: Sequence[object], labels: Sequence[int]) -> int:
-    """The axis of an output [items, ...] that its labels [items, ...] lack: the last where that fits, or none does."""
-    fits = [i for i in range(1, len(output)) if [*output[1:i], *output[i + 1 :]] == list(labels[1:])]
-    return -1 if not fits or fits[-1] == len(output) - 1 else fits[0]
+def ignored(labels: np.ndarray | torch.Tensor, classes: int) -> np.ndarray | torch.Tensor:
+    """Where labels count for nothing: UNJUDGED, and in pictures of `classes` what the metrics leave out as well."""
+    unjudged = labels == UNJUDGED
+    return unjudged | (labels < 0) | (labels == IGNORED) if labels.ndim > 2 and classes <= IGNORED else unjudged
+
+
+def judged(labels: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Labels as whole numbers, UNJUDGED where they count for nothing; `rows`: the output, its classes last."""
+    return labels.long().masked_fill(ignored(labels.long(), rows.shape[-1]), UNJUDGED)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, TypeVar
 from edgecompress.core import user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import AUGMENT, Artifact, Request
-from edgecompress.data.texts import UNJUDGED
+from edgecompress.data import channel_axis
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
 from edgecompress.techniques._training import batch_norms, checkpoint, log, losses, minutes
@@ -147,8 +147,8 @@ def _check_labels(items: Items, options: TrainingOptions) -> None:
     if _kind(items, options) == "mse":
         return
     first = items.model.outputs[0]
-    judged = items.labels[items.labels != UNJUDGED]  # the loss leaves those out, too
-    classes = first.shape[losses.class_axis(first.shape, items.labels.shape)]
+    classes = first.shape[_axis(items)]
+    judged = items.labels[~losses.ignored(items.labels, classes if isinstance(classes, int) else 1)]
     low, high = int(judged.min(initial=0)), int(judged.max(initial=0))
     if items.labels.dtype.kind not in "iub" or low < 0 or (isinstance(classes, int) and high >= classes):
         raise InputError(
@@ -164,14 +164,21 @@ def _kind(items: Items, options: TrainingOptions) -> losses.Kind:
 def _objective(request: Request, items: Items) -> losses.Objective:
     """Compared are outputs of real numbers that are no state and are of one shape with the unpruned net's."""
     options: TrainingOptions = request.options
-    labelled = request.model.outputs[0]
-    first, labels = labelled.name, () if items.labels is None else items.labels.shape
+    first = request.model.outputs[0].name
     dense = {spec.name: spec.shape for spec in request.inputs["dense"].outputs}
     alike = [s.name for s in request.model.outputs if s.dtype.startswith("float") and not s.feeds]
     alike = [n for s in request.model.outputs if (n := s.name) in alike and dense.get(n) == s.shape and n != first]
     weight = 1.0 if items.labels is None else options.distill
-    axis = losses.class_axis(labelled.shape, labels)
-    return losses.Objective(_kind(items, options), weight, options.temperature, (first, *alike), axis)
+    kind = _kind(items, options)
+    axis = _axis(items) if kind == "cross_entropy" else -1
+    return losses.Objective(kind, weight, options.temperature, (first, *alike), axis)
+
+
+def _axis(items: Items) -> int:
+    """That of the classes in the first output."""
+    first = items.model.outputs[0]
+    sizes = [size if isinstance(size, int) else None for size in first.shape]
+    return channel_axis.class_axis(sizes, () if items.labels is None else items.labels.shape, first.layout)
 
 
 # --------------------------------------------------------------------------- where it is computed
