@@ -277,6 +277,41 @@ def test_a_savedmodel_of_tensorflow_1_with_what_trained_it_is_read_by_the_signat
     np.testing.assert_allclose(source.open(found, 1).run({"x": ones})["y"], wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("identifier", ["optimizer", "of_another_library"])
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_savedmodel_is_read_without_the_slots_of_its_optimizer(
+    identifier: str, reachable: bool, tmp_path: Path
+) -> None:
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    class Trained(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.w, self.slot = tf.Variable(tf.ones((4, 2))), tf.Variable(tf.zeros((4, 2)))
+            self.optimizer = tf.Module()
+            self.optimizer.rate = tf.Variable(0.1)
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], name="x")])  # type: ignore[untyped-decorator]
+        def serve(self, x: Any) -> dict[str, Any]:
+            return {"y": x @ self.w}
+
+    net = Trained()
+    tf.saved_model.save(net, str(tmp_path / "saved"), signatures=net.serve)
+    file = tmp_path / "saved" / "saved_model.pb"
+    saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    nodes = saved.meta_graphs[0].object_graph_def.nodes
+    places = {child.local_name: child.node_id for child in nodes[0].children}
+    optimizer = nodes[places["optimizer"]]
+    optimizer.user_object.identifier = identifier
+    slot = {"original_variable_node_id": places["w"], "slot_variable_node_id": places["slot"]}
+    optimizer.slot_variables.add(slot_name="m", **slot)
+    if not reachable:
+        del nodes[0].children[[child.local_name for child in nodes[0].children].index("slot")]
+    file.write_bytes(saved.SerializeToString())
+    found = read(tmp_path / "saved", tmp_path / "out")
+    assert source.open(found, 1).run({"x": np.ones((1, 4), np.float32)})["y"].tolist() == [[4.0, 4.0]]
+
+
 def test_a_savedmodel_of_a_plain_module_is_read_by_its_signature(tmp_path: Path) -> None:
     class Scale(tf.Module):
         def __init__(self) -> None:

@@ -48,6 +48,27 @@ def write(folder: Path, graph: GraphDef, ends: tuple[Mapping[str, object], Mappi
     (folder / FILE).write_bytes(saved.SerializeToString(deterministic=True))
 
 
+def loadable(folder: Path, copy: Path) -> Path:
+    """A user's folder, or a copy without what its optimizer keeps of each variable.
+
+    TensorFlow makes those slots by the optimizer's own class, which Keras 3 no longer has.
+    """
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString((folder / FILE).read_bytes())
+    nodes = [node for meta in saved.meta_graphs for node in meta.object_graph_def.nodes if node.slot_variables]
+    if not nodes:
+        return folder
+    for node in nodes:
+        node.ClearField("slot_variables")
+    copy.mkdir()
+    for part in folder.iterdir():
+        if part.name != FILE:
+            (copy / part.name).symlink_to(part.resolve())
+    (copy / FILE).write_bytes(saved.SerializeToString())
+    return copy
+
+
 def parsed(folder: Path) -> tuple[GraphDef, dict[str, str], dict[str, str]]:
     """What `write` wrote: the graph, and {name: tensor} of its inputs and of its outputs."""
     from tensorflow.core.protobuf import saved_model_pb2

@@ -74,7 +74,7 @@ def read(request: Request) -> Artifact:
     data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as scratch:
         folder, order = (path, []) if path.is_dir() else _exported(path, Path(scratch) / "exported", data)
-        frozen, inputs, outputs = _frozen(tf, folder, path, data)
+        frozen, inputs, outputs = _frozen(tf, folder, path, data, Path(scratch) / "loadable")
     order += sorted(set(inputs) - set(order))
     graph = frozen.graph.as_graph_def()
     _fold(graph, inputs, request.options.get("constants", {}), str(path))
@@ -211,13 +211,13 @@ def _reason(error: Exception) -> str:
 
 
 def _frozen(
-    tf: Any, folder: Path, path: Path, data: Sequence[TensorSpec]
+    tf: Any, folder: Path, path: Path, data: Sequence[TensorSpec], copy: Path
 ) -> tuple[Any, dict[str, object], dict[str, object]]:
-    """The graph with its weights inside, and {name: tensor} of its inputs and outputs."""
+    """The graph with its weights inside, and {name: tensor} of its inputs and outputs; `copy`: a place for one."""
     from tensorflow.python.framework import convert_to_constants
 
     try:
-        loaded = tf.saved_model.load(str(folder))
+        loaded = tf.saved_model.load(str(savedmodel.loadable(folder, copy)))
         signature = _settled(tf, _signature(loaded.signatures, path), data)
         # the parts of convert_variables_to_constants_v2, which takes no graph that writes a variable
         inlined = convert_to_constants._FunctionConverterDataInEager(signature, False, False)
