@@ -210,6 +210,32 @@ def test_a_requirement_is_met_as_pip_would_say(
     assert environments.missing(asking) == ([] if met else [requirement])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("installed", "asked", "met"),
+    [
+        ("tensorflow", "tensorflow-cpu", True),
+        ("intel-tensorflow", "tensorflow-cpu>=2.15", True),
+        ("tensorflow-macos", "tensorflow-cpu>=2.17", False),
+        ("onnxruntime-gpu", "onnxruntime", True),
+        ("onnxruntime-gpu", "tensorflow-cpu", False),
+    ],
+)
+def test_any_distribution_of_a_module_meets_a_requirement(
+    installed: str, asked: str, met: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(package: str) -> str:
+        if package != installed:
+            raise environments.metadata.PackageNotFoundError(package)
+        return "2.16.1"
+
+    environments.version.cache_clear()
+    monkeypatch.setattr(environments.metadata, "version", version)
+    try:
+        assert environments.met(asked) is met
+    finally:
+        environments.version.cache_clear()
+
+
 @pytest.mark.parametrize(("helper", "met"), [("1.0", True), ("0.9", False), (None, False)])
 def test_an_extra_is_met_where_what_it_brings_is_there(
     helper: str | None, met: bool, monkeypatch: pytest.MonkeyPatch

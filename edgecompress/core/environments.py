@@ -6,12 +6,13 @@ environment of their own, which sees this package and nothing else of ours; only
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +31,11 @@ CPU_TORCH = (
     "without a GPU run first: uv pip install torch --torch-backend=cpu (pip's default torch brings gigabytes of CUDA "
     "libraries)"
 )
+# Other distributions of the same modules, of which pip installs one beside another
+SAME: Mapping[str, tuple[str, ...]] = {
+    "tensorflow-cpu": ("tensorflow", "tensorflow-intel", "intel-tensorflow", "tensorflow-macos", "tensorflow-rocm"),
+    "onnxruntime": ("onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml", "onnxruntime-rocm"),
+}
 COMPLETE = "complete"  # the file that an environment holds once it is whole
 
 # --------------------------------------------------------------------------- what a plug-in needs
@@ -37,11 +43,11 @@ COMPLETE = "complete"  # the file that an environment holds once it is whole
 
 @cache
 def version(package: str) -> str | None:
-    """The installed version of a package, or None."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    """The installed version of a package, or of another that provides its modules, or None."""
+    for name in (package, *SAME.get(package, ())):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return None
 
 
 def package(requirement: str) -> str:
