@@ -498,6 +498,43 @@ def test_inputs_of_unlike_shapes_are_calibrated_by_their_names(tmp_path: Path) -
     assert all(db(wanted[name].numpy(), np.concatenate([a[name] for a in answers])) > 25 for name in wanted)
 
 
+def far_pool() -> keras.Model:
+    """Numbers below 0, of which a pool hands on the others to a join."""
+    x = keras.Input((8, 8, 3), name="x")
+    pooled = keras.layers.ReLU()(keras.layers.AveragePooling2D(2)(x))
+    parts = [pooled, keras.layers.Conv2D(4, 2, strides=2, activation="relu")(x)]
+    flat = [keras.layers.Flatten()(part) for part in parts]
+    return keras.Model(x, keras.layers.Dense(3)(keras.layers.Concatenate()(flat)))
+
+
+def small_and_large() -> keras.Model:
+    """A join of numbers with others that are 300 times as large, and weighs both alike."""
+    x = keras.Input((12,), name="x")
+    large = keras.layers.Dense(12, kernel_initializer=keras.initializers.RandomNormal(stddev=100))(x)
+    joined = keras.layers.Concatenate()([x, keras.layers.ReLU()(large)])
+    net = keras.Model(x, keras.layers.Dense(3)(joined))
+    kernel = net.layers[-1].kernel
+    kernel.assign(kernel * np.repeat([1.0, 1 / 300], 12)[:, None])
+    return net
+
+
+@pytest.mark.parametrize("build", [far_pool, small_and_large])
+def test_int8_of_what_is_joined_keeps_the_numbers_that_are_read_elsewhere(
+    build: Callable[[], keras.Model], tmp_path: Path
+) -> None:
+    _, file = saved(tmp_path, build)
+    net = read(file, tmp_path / "net")
+    (end,) = net.inputs
+    x = np.random.default_rng(0).normal(size=(60, *end.shape[1:])).astype(np.float32)
+    tensors.write_split(tmp_path / "samples" / "calibrate", {"x": x})
+    spec = TensorSpec("x", (Dim("batch", 1, 60), *end.shape[1:]))
+    samples = Artifact(tmp_path / "samples", "samples", (spec,), facts={"splits": {"calibrate": 60}}).write()
+    session = registry.load("runtimes", "litert").open(tf_compressed(net, samples, tmp_path / "int8"), 1)
+    found = [next(iter(session.run({"x": row[None]}).values())) for row in x]
+    wanted = next(iter(source.open(net, 1).run({"x": x}).values()))
+    assert db(wanted, np.concatenate(found)) > 25
+
+
 def test_int8_ends_are_told_with_their_quantization(tmp_path: Path) -> None:
     net, samples = digits(tmp_path)
     out = tmp_path / "int8"

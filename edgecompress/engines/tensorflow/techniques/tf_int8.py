@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.engines.litert import model_file, saved_model
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
-REQUIRES = ("tensorflow-cpu", "ai-edge-litert")
+REQUIRES = ("tensorflow-cpu", "ai-edge-litert", "ai-edge-quantizer")
 EXTRA = "tensorflow"
 READS: tuple[str, ...] = ("savedmodel",)
 WRITES = "tflite"
@@ -26,6 +29,9 @@ PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
 FILE = "model.tflite"
+JOINS = {"CONCATENATION", "PACK", "MAXIMUM", "MINIMUM", "SELECT_V2"}  # they have one scale for all that they read
+SAME_SCALE = MOVES | {"AVERAGE_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"}  # as their outputs have
+LEVELS = 16  # an input that has fewer on the scale of a join is lost
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ kept = _skipped_layers.kept_as_expressions
 def apply(request: Request) -> Artifact:
     """The SavedModel as an int8 TFLite file, its batch fixed to the context's; inputs: "model", "samples".
 
-    facts: {"samples": items used}. Raises StageFailed with the converter's reason.
+    facts: {"samples": items used}; where the converter would spoil joined numbers, those of litert_int8, which then
+    makes the file. Raises StageFailed with the converter's reason.
     """
     model, options = request.model, request.options
     if saved_model.loops(model):  # its calibration ends the process
@@ -64,6 +71,8 @@ def apply(request: Request) -> Artifact:
         raise
     except Exception as error:  # the converter's own class, TensorFlow's, plain RuntimeError
         raise StageFailed(f"tf_int8: TFLiteConverter: {first_line(error)}") from error
+    if data is None:
+        return _by_litert(request)
     data = _renamed(data, model)
     (request.out / FILE).write_bytes(data)
     written = model_file.inputs_and_outputs(data, FILE)
@@ -72,7 +81,19 @@ def apply(request: Request) -> Artifact:
     return Artifact(request.out, WRITES, *ends, facts).write()
 
 
-def _converted(request: Request, batches: list[list[int]]) -> bytes:
+def _by_litert(request: Request) -> Artifact:
+    """What ai-edge-quantizer makes of the net: what it joins keeps scales of its own, and is rounded again."""
+    litert, litert_int8 = registry.load("runtimes", "litert"), registry.load("techniques", "litert_int8")
+    with tempfile.TemporaryDirectory(dir=request.out) as scratch:
+        exported = litert.export(replace(request, inputs={"model": request.model}, out=Path(scratch), options=None))
+        inputs = {**request.inputs, "model": exported}
+        options = litert_int8.Options(**asdict(request.options))
+        made: Artifact = litert_int8.apply(replace(request, inputs=inputs, options=options))
+    return made
+
+
+def _converted(request: Request, batches: list[list[int]]) -> bytes | None:
+    """The file; None where its joins would spoil what they read."""
     import tensorflow as tf
 
     model, options = request.model, request.options
@@ -83,11 +104,16 @@ def _converted(request: Request, batches: list[list[int]]) -> bytes:
     converter.representative_dataset = lambda: _items(request, batches)
     if options.io == "int8":
         converter.inference_input_type = converter.inference_output_type = tf.int8
-    return _partly(converter, request) if options.skip else bytes(converter.convert())
+    data = b"" if options.skip else bytes(converter.convert())
+    alone = data and JOINS.isdisjoint(model_file.types(data))
+    return data if alone else _partly(converter, request, data)
 
 
-def _partly(converter: tf.lite.TFLiteConverter, request: Request) -> bytes:
-    """The file with the operators of `skip` in float: what TensorFlow's debugger of quantization can do."""
+def _partly(converter: tf.lite.TFLiteConverter, request: Request, data: bytes) -> bytes | None:
+    """The file with the operators of `skip` in float: what TensorFlow's debugger of quantization can do.
+
+    `data`: the file without exceptions. None where its joins would spoil what they read.
+    """
     import tensorflow as tf
 
     library, whole = tf.lite.experimental, request.options.io == "int8"
@@ -95,6 +121,10 @@ def _partly(converter: tf.lite.TFLiteConverter, request: Request) -> bytes:
     work = library.QuantizationDebugger(
         converter=converter, debug_dataset=converter.representative_dataset, debug_options=options
     )
+    if _spoils(work.calibrated_model):
+        return None
+    if not request.options.skip:
+        return data
     names = _to_their_ends(work.calibrated_model, request)
     work.options = library.QuantizationDebugOptions(fully_quantize=whole, denylisted_nodes=names)
     return bytes(work.get_nondebug_quantized_model())
@@ -119,6 +149,30 @@ def _to_their_ends(data: bytes, request: Request) -> list[str]:
         handed.update(node.writes if named or (reads and node.type in MOVES) else ())
         floats += node.writes if named or reads else ()
     return [before.tensors[number].name for number in floats]
+
+
+def _spoils(calibrated: bytes) -> bool:
+    """Whether the scale of a join, which the converter runs back to whatever made the numbers, does not fit there."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    graph, whole = model_file.graph(calibrated), schema.ModelT.InitFromPackedBuf(calibrated, 0)
+    known = [(i, tensor.quantization) for i, tensor in enumerate(whole.subgraphs[0].tensors)]
+    ends = {i: (float(q.min[0]), float(q.max[0])) for i, q in known if q is not None and q.min is not None}
+    ranges = {i: (min(low, 0.0), max(high, 0.0)) for i, (low, high) in ends.items() if low < high}
+    makers = {number: node for node in graph.nodes for number in node.writes}
+    for node in graph.nodes:
+        group: set[int] = set()
+        todo = [i for i in node.reads if i in ranges] if node.type in JOINS and node.writes[0] in ranges else []
+        while todo:
+            number = todo.pop()
+            group.add(number)
+            if number in makers and makers[number].type in SAME_SCALE:
+                todo += [i for i in makers[number].reads if i in ranges and i not in group]
+        low, high = ranges.get(node.writes[0], (0.0, 0.0))
+        step = (high - low) / 255
+        if any(a < low - step or b > high + step or b - a < LEVELS * step for a, b in (ranges[i] for i in group)):
+            return True
+    return False
 
 
 def _renamed(data: bytes, model: Artifact) -> bytes:
