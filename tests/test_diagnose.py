@@ -102,6 +102,24 @@ def test_a_known_module_decides_between_equals() -> None:
     assert found[0] and found[0].source == 0
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)])
+def test_a_name_that_both_have_comes_before_values(order: tuple[int, ...]) -> None:
+    """What is before an activation is matched with nothing, though it is like what is behind it."""
+    conv, *rest = values(*[(1, 64)] * 4)
+    behind = [conv.clip(0.1), *rest]  # the source's layers, their activation in them
+    sources = [Value(value, name=f"act{i}") for i, value in enumerate(behind)]
+    damaged = np.random.default_rng(2).normal(size=conv.shape)
+    taps = [Value(conv, name="conv"), *(Value(damaged if i == 0 else behind[i], name=f"act{i}") for i in order)]
+    assert [m and m.source for m in align.align(taps, sources)] == [None, *order]
+
+
+def test_a_name_that_several_have_or_of_another_size_decides_nothing() -> None:
+    one, other, large = values((1, 8), (1, 8), (1, 16))
+    twice = [Value(other, name="a"), Value(one, name="a")]
+    found = align.align([Value(one, name="a"), Value(large, name="b")], [*twice, Value(one, name="b"), Value(large)])
+    assert [m and m.source for m in found] == [2, 3] or [m and m.source for m in found] == [1, 3]
+
+
 def test_what_is_not_finite_has_no_angle() -> None:
     assert align.cosine(np.array([np.inf, np.nan]), np.array([1.0, 2.0])) == 0
     assert align.cosine(np.array([np.inf, 1.0]), np.array([1.0, 2.0])) == pytest.approx(1)

@@ -146,6 +146,45 @@ def test_a_file_from_outside_is_held_against_a_file(
         assert str(found["source"]) in (place / "out" / page).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("activation", ["Tanh", "LeakyRelu"])
+def test_a_layer_before_an_activation_is_not_taken_for_the_broken_one_behind_it(
+    activation: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The quantized file has a layer before the activation, which the source computes as one with it."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, floats, seeded = onnx.helper, onnx.TensorProto.FLOAT, np.random.default_rng(0)
+    weights = [(seeded.normal(size=(4, 4, 3, 3)) / 12).astype(np.float32) for _ in range(2)]
+    more = {"alpha": 0.5} if activation == "LeakyRelu" else {}
+    for file in ("source.onnx", "theirs.onnx"):
+        nodes, at = [], "x"
+        constants = [onnx.numpy_helper.from_array(weight, f"w{i}") for i, weight in enumerate(weights)]
+        constants.append(onnx.numpy_helper.from_array(np.array(128, np.uint8), "zero"))
+        for i in range(2):
+            for kind, name, also in (("Conv", f"c{i}", [f"w{i}"]), (activation, f"a{i}", [])):
+                given = {"pads": [1] * 4} if also else more
+                nodes.append(helper.make_node(kind, [at, *also], [name], f"{kind}{i}", **given))
+                at = name
+                if file == "theirs.onnx":
+                    scale = np.array(1e-4 if name == "a0" else 2 / 128, np.float32)  # a0 is cut off
+                    constants.append(onnx.numpy_helper.from_array(scale, f"s_{name}"))
+                    nodes.append(helper.make_node("QuantizeLinear", [name, f"s_{name}", "zero"], [f"q_{name}"]))
+                    nodes.append(
+                        helper.make_node("DequantizeLinear", [f"q_{name}", f"s_{name}", "zero"], [f"d_{name}"])
+                    )
+                    at = f"d_{name}"
+        ports = [helper.make_tensor_value_info(name, floats, ["n", 4, 8, 8]) for name in ("x", at)]
+        graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], constants)
+        opset = [helper.make_opsetid("", 17)]
+        onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / file)
+    files = [str(tmp_path / file) for file in ("source.onnx", "theirs.onnx")]
+    asked = ["--data", "random", "--items", "4", "--json", "--store", str(tmp_path / "store")]
+    assert main(["diagnose", files[0], "--artifact", files[1], *asked]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {row["name"]: row["operator"] for row in found["layers"]} == {f"Conv{i}": f"{activation}{i}" for i in (0, 1)}
+    assert found["first"] == "Conv0" and f"{activation}0 in the file" in found["says"], found["says"]
+
+
 def test_an_overflow_of_half_precision_is_named_in_the_runtime(folder: Path, given: dict[str, Artifact]) -> None:
     onnx = pytest.importorskip("onnx")
     place = folder / "overflow"

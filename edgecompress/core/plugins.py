@@ -175,7 +175,8 @@ class RuntimePlugin(Step):
     tapped: Callable[[Request], Artifact] | None = None
     """The input "model" with the answers of its layers as further outputs, its own ones first and unchanged.
     facts["taps"], in the order of computing: "output" (a spec's name), "operator" and "type" as the format has them,
-    "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or "")."""
+    "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or ""); "tensor", the
+    name of what it answers, where the file gives it one."""
     count: Callable[[Artifact, int], Graph] | None = None
     """The operators of one run of a batch, an op_counts.Graph: for `analyze`, the roofline and the energy model."""
     operations: Callable[[Artifact], Sequence[Operation]] | None = None

@@ -52,7 +52,7 @@ def tapped(request: Request) -> Artifact:
     """The file with the outputs of its layers as further outputs; input: "model".
 
     Tensors come as the file holds them: their specs say the quantization, and not each has the batch on its first axis.
-    facts: {"taps": [{"output", "operator", "type", "dtype", "layout", "module"}]}. Raises StageFailed.
+    facts: {"taps": [{"output", "operator", "type", "dtype", "layout", "module", "tensor"}]}. Raises StageFailed.
     """
     model = request.model
     data = _sound(model)
@@ -129,6 +129,7 @@ def _about(layer: TfliteLayerOutput, graph: Subgraph) -> dict[str, Json]:
         "dtype": layer.spec.dtype,
         "layout": layer.spec.layout,
         "module": module_of(graph.tensors[layer.number].name, layer.node.type),
+        "tensor": graph.tensors[layer.number].name,
     }
 
 

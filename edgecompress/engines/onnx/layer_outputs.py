@@ -74,7 +74,7 @@ def tapped(request: Request) -> Artifact:
             name = f"tap_{len(rows):03d}_{UNSAFE.sub('_', row['operator'])[:80]}"
             _hand_out(proto.graph, layer, name, place)
             specs.append(TensorSpec(name, place.shape, "float32" if layer.quantize else dtype))
-            rows.append({"output": name, **row})
+            rows.append({"output": name, **row, "tensor": layer.tensor})
     if not rows:
         raise StageFailed(
             f"runtime onnx: no layer output of {model.path} can be read: none is a float tensor with a row per item"

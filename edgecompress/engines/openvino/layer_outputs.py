@@ -63,7 +63,7 @@ def tapped(request: Request, net: openvino.Model, compiled: openvino.CompiledMod
 def _words(layer: _OpenvinoLayerOutput) -> dict[str, str]:
     dtype = _integer(layer.port.get_node()) or FLOATS[layer.port.get_element_type().get_type_name()]
     words = {"operator": layer.operator.get_friendly_name(), "type": layer.operator.get_type_name()}
-    return {**words, "dtype": dtype, "layout": "", "module": ""}
+    return {**words, "dtype": dtype, "layout": "", "module": "", "tensor": layer.port.get_node().get_friendly_name()}
 
 
 # --------------------------------------------------------------------------- where the layers end

@@ -1,8 +1,9 @@
-"""Which layer output of an artifact is which value of its source: both in the order of computing, matched by values.
+"""Which layer output of an artifact is which value of its source: by the name that both give it, else by values.
 
-The match is Needleman and Wunsch's (1970, doi:10.1016/0022-2836(70)90057-4) with gaps that cost nothing: of all ways to
-pair outputs with values that keep both orders, the one with the largest sum of scores. Where branches are computed in
-another order, what is surely out of place is moved, and all are paired again.
+Both are in the order of computing. By values it is the match of Needleman and Wunsch (1970,
+doi:10.1016/0022-2836(70)90057-4) with gaps that cost nothing: of all ways to pair outputs with values that keep both
+orders, the one with the largest sum of scores. Where branches are computed in another order, what is surely out of
+place is moved, and all are paired again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ NHWC = (0, 3, 1, 2)  # the axes of such a tensor in the order NCHW
 PLACE = 0.1  # the score of a pair that is alike in nothing but its number of elements
 NEAREST = 1e-6  # 1 - cosine, from which on two values count as the same
 SAME_MODULE = 0.5  # what it adds to a score that both are known to be of one module
+SAME_NAME = 9.0  # and that both have one name: more than what crosses the pair can score
 SURE, BETTER = 0.9, 0.1  # other axes, or another place, are believed where the cosine is so large, and so much larger
 
 Axes = tuple[int, ...] | None  # the order in which an output's axes are the source's; None: as they are
@@ -28,11 +30,12 @@ Axes = tuple[int, ...] | None  # the order in which an output's axes are the sou
 
 @dataclass(frozen=True)
 class Value:
-    """Something to match: the values of a few runs, [runs, *shape]; its layout and its torch module, where known."""
+    """Something to match: the values of a few runs, [runs, *shape]; its layout, torch module and name, where known."""
 
     values: np.ndarray
     layout: str = ""
     module: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,21 +52,33 @@ def align(outputs: Sequence[Value], sources: Sequence[Value]) -> list[Match | No
 
     A pair scores PLACE to 1, by the logarithm of 1 - the cosine of what both hold at up to POINTS places: an output
     full of errors is still matched by its place between others, and a likeness never outweighs the value itself.
+    A name that one output and one value have alone makes them a pair, whatever they hold: what is before an activation
+    may be more like what is behind it than its own value is.
     """
     import numpy as np
 
+    named = _named(outputs, sources)
+    taken = set(named.values())
     scores = np.full((len(outputs), len(sources)), -np.inf)
     matches: dict[tuple[int, int], Match] = {}
     for j, source in enumerate(sources):
         for i, output in enumerate(outputs):
-            if output.values.size == source.values.size:
+            if named.get(i, j) == j and (i in named or j not in taken) and output.values.size == source.values.size:
                 match = matches[i, j] = _match(output, source, j)
                 known = bool(output.module) and output.module == source.module
-                scores[i, j] = nearness(match.cosine) + (SAME_MODULE if known else 0)
+                scores[i, j] = nearness(match.cosine) + (SAME_MODULE if known else 0) + (SAME_NAME if i in named else 0)
     found = paired(scores)
-    order = _source_order(found, matches)
+    order = _source_order([named.get(i, j) for i, j in enumerate(found)], matches)
     where = dict(zip(order, paired(scores[order]), strict=True))
     return [None if (at := where[i]) is None else matches[i, at] for i in range(len(outputs))]
+
+
+def _named(outputs: Sequence[Value], sources: Sequence[Value]) -> dict[int, int]:
+    """Of the outputs with a name that one of them and one of the sources has: the source of that name, as large."""
+    ours, theirs = ([value.name for value in side] for side in (outputs, sources))
+    both = {name for name in ours if name and ours.count(name) == theirs.count(name) == 1}
+    pairs = {ours.index(name): theirs.index(name) for name in both}
+    return {i: j for i, j in pairs.items() if outputs[i].values.size == sources[j].values.size}
 
 
 def _source_order(found: Sequence[int | None], matches: Mapping[tuple[int, int], Match]) -> list[int]:

@@ -33,7 +33,8 @@ def against(source: NetOutputs, artifact: NetOutputs) -> Measurements:
 
 
 def _value(output: LayerValues) -> align.Value:
-    return align.Value(output.values[:ALIGNED], output.row.get("layout", ""), output.row.get("module", ""))
+    layout, module, name = (output.row.get(key, "") for key in ("layout", "module", "tensor"))
+    return align.Value(output.values[:ALIGNED], layout, module, name)
 
 
 def _record(output: LayerValues, matched: tuple[LayerValues, align.Match] | None) -> LayerRecord:
