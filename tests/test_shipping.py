@@ -70,6 +70,25 @@ def test_what_a_deploy_wrote_is_replaced(asked, results, out):
     assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.parametrize(
+    ("name", "factor", "source", "warned"),
+    [("other", 0.01, "", True), ("other", 100.0, "", False), ("plain", 0.01, "", False), ("other", 0.01, "x", False)],
+)
+def test_a_faster_variant_that_this_run_left_out_is_not_replaced_without_a_word(
+    asked, results, out, name, factor, source, warned, capsys
+):
+    report = json.loads((out / "report.json").read_text())
+    report["choice"]["variant"] = report["variants"][0]["name"] = name
+    latency = report["variants"][0]["numbers"]["latency"]
+    latency.update(value=latency["value"] * factor, low=None, high=None)
+    report["variants"][0]["sessions"] = []
+    report["source"]["model"] += source
+    (out / "report.json").write_text(json.dumps(report))
+    assert deploy(asked, results, out).exit_code == 0
+    said = capsys.readouterr().err
+    assert ("takes the place of other" in said and "deploy without --only" in said) is warned
+
+
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("place", ["thesis.tex", "artifact/thesis.tex", "mine/thesis.tex", "measured/thesis.tex"])
 def test_a_folder_with_a_file_of_somebody_else_is_refused_before_anything_runs(

@@ -36,7 +36,7 @@ SAME = {
 }  # own outputs with taps and without, relative RMS: OpenVINO fuses one sum less
 NEAR_DB = {"fp32": 90.0, "fp16": 50.0, "int8": 18.0}  # of a tap against what the source computes there
 DTYPES = {"fp32": {"float32"}, "fp16": {"float16", "float32"}, "int8": {"float32", "int8", "uint8"}}
-ROW = {"output", "operator", "type", "dtype", "layout", "module"}
+ROW = {"output", "operator", "type", "dtype", "layout", "module", "tensor"}
 
 
 def cells() -> Iterator[tuple[str, str]]:

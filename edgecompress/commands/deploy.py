@@ -233,11 +233,34 @@ def _ship(job: Job, walk: PlanRun, steps: Plan, choice: Choice, out: Path) -> No
     names = {"artifact": candidate.artifact, "excerpt": steps.race.samples, "verdict": candidate.verdict}
     with walk.store.locked(external_results.lock(out)):
         shipping.check(out, walk.store.root)
+        if faster := _faster_before(walk, steps.candidates, choice, out):
+            print(f"edgecompress: warning: {faster}", file=sys.stderr)
         try:
             shipping.ship(out, lambda part: _fill(part, out, walk, names, _origin(job, candidate, limits)))
         except StageFailed:  # what was copied may not be what was stored
             walk.store.distrust()
             raise
+
+
+def _faster_before(walk: PlanRun, candidates: Sequence[Candidate], choice: Choice, out: Path) -> str:
+    """What lies in the output folder, where it is no variant of this run, and by its report better than what ships."""
+    from edgecompress.reporting import before_after, read  # a plan reads no report
+
+    try:
+        old, new = (read.report(folder) for folder in (out, artifact_of(walk, "report").path))
+    except EdgeError:  # there is none, or one of an older version
+        return ""
+    before, after = before_after.find(old, old.choice.variant), before_after.find(new, choice.stage)
+    around = [(report.source.get("model"), report.device.get("name")) for report in (old, new)]
+    if before is None or after is None or before.name in {c.name for c in candidates} or around[0] != around[1]:
+        return ""
+    was, now = (variant.numbers.get(before_after.ranked_by(new)) for variant in (before, after))
+    if was is None or now is None or was.value is None or now.value is None or now.value <= was.value:
+        return ""
+    return (
+        f"{after.name} ({formatting.text(now)}) takes the place of {before.name} ({formatting.text(was)}) in {out}, "
+        "which is no variant of this run; deploy without --only to race both, or keep both with --out"
+    )
 
 
 def _held(walk: PlanRun, out: Path, code: int, why: str) -> Result:
