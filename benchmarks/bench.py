@@ -22,7 +22,7 @@ import edgecompress
 from edgecompress.core import stats
 from edgecompress.reporting import model, sessions
 
-MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 

@@ -33,7 +33,7 @@ name = "fp32"
 reference = true
 """
 TRIES = 5
-MACHINE = ("cpu", "cores", "features", "caches", "clock_mhz", "kernel", "virtual")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "caches", "clock_mhz", "kernel", "virtual")
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ from edgecompress.techniques import prune_channels
 from edgecompress.techniques._pruning import criteria
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "resnet20"
-MACHINE = ("cpu", "cores", "features", "os")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 BATCH = 64
 
 

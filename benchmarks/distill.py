@@ -33,7 +33,7 @@ FOLDER = HERE / "distill"
 VARIANTS = ("alone", "taught")
 SETS = ("test", "kept")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-MACHINE = ("cpu", "cores", "features", "os")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 BATCH, RESAMPLED = 250, 10_000
 
 Array = np.ndarray[Any, np.dtype[Any]]

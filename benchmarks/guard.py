@@ -23,7 +23,7 @@ import edgecompress
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 INSIDE = 3  # of the real nets, at least, end inside their budget
 RECOVERED = 0.5  # of plain int8's loss, at least, by one that does not
 DISASTER = 0.2  # top-1 that plain int8 loses on the net made for that, at least

@@ -76,7 +76,10 @@ def artifact(result: edgecompress.Result, stage: str) -> Artifact:
 
 def machine(result: edgecompress.Result) -> dict[str, Any]:
     environment = result.read_report()["environment"]
-    return {key: environment.get(key) for key in ("cpu", "cores", "features", "os", "kernel", "virtual")}
+    return {
+        key: environment.get(key)
+        for key in ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
+    }
 
 
 # --------------------------------------------------------------------------- a budget of time

@@ -23,7 +23,7 @@ from edgecompress.pipeline import job, plan
 
 HERE = Path(__file__).parent
 TARGET, EXAMPLES = HERE / "parity.toml", HERE.parent / "examples"
-MACHINE = ("cpu", "cores", "features", "os")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 FLOAT_DB = {"fp32": 100.0, "fp16": 50.0}  # the least SQNR of any output
 
 

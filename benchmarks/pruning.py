@@ -23,7 +23,7 @@ EXAMPLES = HERE.parent / "examples"
 SOURCES = {"resnet32": "resnet20/resnet32.toml", "mobilenetv2": "mobilenetv2/source.toml"}
 SOURCES["textgenrnn"] = "textgenrnn/source.toml"
 PRUNED, DENSE = "pruned-int8", "int8"
-MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 Row = dict[str, Any]
 
 

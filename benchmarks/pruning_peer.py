@@ -52,7 +52,7 @@ name = "onnx-int8"
 runtime = "onnx"
 compress = [{steps}{{ use = "int8" }}]
 """
-MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 SOURCE, TARGET = HERE.parent / "examples" / "resnet20" / "source.toml", HERE / "qat" / "target.toml"
 METRICS = ("top1", "perplexity")
 RUNTIMES, BITS = ("onnx", "litert"), (8, 4)
-MACHINE = ("cpu", "cores", "features", "os")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 Row = dict[str, Any]
 Scores = Mapping[str, Mapping[str, Any]]  # metric -> variant -> a score per image
 

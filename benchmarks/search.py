@@ -26,7 +26,7 @@ from edgecompress.reporting import model, sessions
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NETS = ("resnet20", "mobilenetv2")
 SAME = "the same file as "  # why a variant is not measured: it is another one
-MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from edgecompress.pipeline import job
 from edgecompress.techniques import prune_channels
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "resnet20"
-MACHINE = ("cpu", "cores", "features", "os")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 LEAST = 0.7
 SPLITS = ("test", "calibrate")  # of brute force; analyze looks at "select"
 BATCH, RESAMPLED = 50, 2000

@@ -32,7 +32,7 @@ from edgecompress.reporting import external_results
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SMALL = {"demo": "int8", "resnet20": "int8", "mobilenetv2": "int8", "textgenrnn": "int8-dynamic"}  # held against fp32
-MACHINE = ("cpu", "cores", "features", "os", "kernel", "virtual")
+MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 FEWEST = 3  # rounds
 PATIENCE_S = 300  # of a turn
 FLAGS = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from edgecompress.device import machine
 
 PI = """==edgecompress== system
@@ -90,6 +92,35 @@ def test_of_apples_cores_the_fast_ones_tell_the_caches() -> None:
 
 def test_the_clock_of_a_moment_or_of_a_virtual_machine_is_not_the_highest() -> None:
     assert machine.facts({"proc/cpuinfo": "processor: 0\ncpu MHz\t\t: 2596.130\n"})["clock_mhz"] is None
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "model", "name"),
+    [
+        ("AuthenticAMD", 23, 49, "Zen 2"),
+        ("AuthenticAMD", 25, 1, "Zen 3"),
+        ("AuthenticAMD", 25, 17, "Zen 4"),
+        ("AuthenticAMD", 25, 97, "Zen 4"),
+        ("AuthenticAMD", 26, 2, "Zen 5"),
+        ("AuthenticAMD", 26, 68, "Zen 5"),
+        ("GenuineIntel", 6, 85, "Skylake-SP, Cascade Lake or Cooper Lake"),
+        ("GenuineIntel", 6, 106, "Ice Lake"),
+        ("GenuineIntel", 6, 143, "Sapphire Rapids"),
+        ("GenuineIntel", 6, 255, None),
+        ("AuthenticAMD", 6, 143, None),
+        ("", 26, "²", None),
+    ],
+)
+def test_a_processor_is_told_by_its_family_and_model(vendor: str, family: int, model: object, name: str | None) -> None:
+    told = f"processor: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: AMD EPYC\n"
+    facts = machine.facts({"proc/cpuinfo": told})
+    assert (facts["microarchitecture"], facts["cpu"]) == (name, "AMD EPYC")
+
+
+def test_no_model_is_of_two_microarchitectures() -> None:
+    for known in machine.MICROARCHITECTURES.values():
+        models = [model for _, ranges in known for low, high in ranges for model in range(low, high + 1)]
+        assert len(models) == len(set(models))
 
 
 def test_a_machine_that_tells_nothing_has_no_facts(tmp_path: Path) -> None:

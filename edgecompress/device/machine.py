@@ -70,6 +70,41 @@ ARM_PARTS = {
     "0xd4f": "Neoverse-V2",
 }
 
+# Microarchitectures of x86 by the family and the models in /proc/cpuinfo, inclusive: what a virtual machine calls
+# itself ("AMD EPYC") says nothing. AMD's as Linux has them (arch/x86/kernel/cpu/amd.c), Intel's in intel-family.h.
+MICROARCHITECTURES: Mapping[tuple[str, int], tuple[tuple[str, tuple[tuple[int, int], ...]], ...]] = {
+    ("AuthenticAMD", 0x17): (
+        ("Zen 1", ((0x00, 0x2F), (0x50, 0x5F))),
+        ("Zen 2", ((0x30, 0x4F), (0x60, 0x7F), (0x90, 0x91), (0xA0, 0xAF))),
+    ),
+    ("AuthenticAMD", 0x19): (
+        ("Zen 3", ((0x00, 0x0F), (0x20, 0x5F))),
+        ("Zen 4", ((0x10, 0x1F), (0x60, 0xAF))),
+    ),
+    ("AuthenticAMD", 0x1A): (("Zen 5", ((0x00, 0x2F), (0x40, 0x4F), (0x60, 0x7F))),),
+    ("GenuineIntel", 6): (
+        ("Haswell", ((0x3C, 0x3C), (0x3F, 0x3F), (0x45, 0x46))),
+        ("Broadwell", ((0x3D, 0x3D), (0x47, 0x47), (0x4F, 0x4F), (0x56, 0x56))),
+        ("Skylake", ((0x4E, 0x4E), (0x5E, 0x5E))),
+        ("Skylake-SP, Cascade Lake or Cooper Lake", ((0x55, 0x55),)),
+        ("Kaby Lake or Coffee Lake", ((0x8E, 0x8E), (0x9E, 0x9E))),
+        ("Comet Lake", ((0xA5, 0xA6),)),
+        ("Ice Lake", ((0x6A, 0x6A), (0x6C, 0x6C), (0x7D, 0x7E))),
+        ("Tiger Lake", ((0x8C, 0x8D),)),
+        ("Rocket Lake", ((0xA7, 0xA7),)),
+        ("Alder Lake", ((0x97, 0x97), (0x9A, 0x9A))),
+        ("Raptor Lake", ((0xB7, 0xB7), (0xBA, 0xBA), (0xBF, 0xBF))),
+        ("Alder Lake-N", ((0xBE, 0xBE),)),
+        ("Meteor Lake", ((0xAA, 0xAA), (0xAC, 0xAC))),
+        ("Lunar Lake", ((0xBD, 0xBD),)),
+        ("Arrow Lake", ((0xC5, 0xC6),)),
+        ("Sapphire Rapids", ((0x8F, 0x8F),)),
+        ("Emerald Rapids", ((0xCF, 0xCF),)),
+        ("Granite Rapids", ((0xAD, 0xAE),)),
+        ("Sierra Forest", ((0xAF, 0xAF),)),
+    ),
+}
+
 
 class MachineNow(TypedDict):
     """The state of a machine that changes while it works."""
@@ -88,6 +123,7 @@ class MachineFacts(TypedDict):
     os: str
     kernel: str
     cpu: str | None
+    microarchitecture: str | None  # of x86; None where the family and the model are not known
     board: str | None
     cores: int | None
     features: list[str]
@@ -136,6 +172,7 @@ def facts(texts: Texts) -> MachineFacts:
         "os": line(_os_name(texts)),
         "kernel": line(texts.get("kernel", "")),
         "cpu": _line(cpu.get("model name") or ARM_PARTS.get(cpu.get("CPU part", ""))),
+        "microarchitecture": _microarchitecture(cpu),
         "board": _line(_board(texts)),
         "cores": _whole(texts.get("nproc", "")),
         "features": [f for f in FEATURES if f in flags],
@@ -195,6 +232,14 @@ def _cpuinfo(texts: Texts) -> dict[str, str]:
     """The first processor's entries of /proc/cpuinfo; empty where there is none."""
     lines = texts.get("proc/cpuinfo", "").split("\n\n")[0].splitlines()
     return {key.strip(): value.strip() for key, _, value in (each.partition(":") for each in lines)}
+
+
+def _microarchitecture(cpu: Mapping[str, str]) -> str | None:
+    family, model = (_whole(cpu.get(key, "")) for key in ("cpu family", "model"))
+    if family is None or model is None:
+        return None
+    known = MICROARCHITECTURES.get((cpu.get("vendor_id", ""), family), ())
+    return next((name for name, models in known if any(low <= model <= high for low, high in models)), None)
 
 
 def _os_name(texts: Texts) -> str:

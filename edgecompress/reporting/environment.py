@@ -67,7 +67,7 @@ def _machine(facts: Table) -> Iterator[tuple[str, str]]:
     """What stays the same from run to run."""
     if not facts:
         return
-    for key in ("board", "cpu"):
+    for key in ("board", "cpu", "microarchitecture"):
         if facts.get(key):
             yield key, str(facts[key])
     yield "cores", str(facts.get("cores") or UNKNOWN)
