@@ -13,6 +13,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.tools import flatbuffer_utils
 
 from edgecompress.core import config, registry, settings
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
@@ -533,6 +535,35 @@ def test_int8_of_what_is_joined_keeps_the_numbers_that_are_read_elsewhere(
     found = [next(iter(session.run({"x": row[None]}).values())) for row in x]
     wanted = next(iter(source.open(net, 1).run({"x": x}).values()))
     assert db(wanted, np.concatenate(found)) > 25
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "same"), [((17, 18), 10, False), ((16, 20), 4, False), ((21, 19), 10, True)]
+)
+def test_a_same_padding_that_pads_nothing_is_told_so(
+    size: tuple[int, int], stride: int, same: bool, tmp_path: Path
+) -> None:
+    def build() -> keras.Model:
+        x = keras.Input((*size, 3), name="x")
+        far = {"strides": stride, "padding": "same"}
+        made = [
+            keras.layers.Conv2D(4, 3, **far)(x),
+            keras.layers.DepthwiseConv2D(3, **far)(x),
+            keras.layers.MaxPooling2D(2, **far)(x),
+            keras.layers.AveragePooling2D(2, **far)(x),
+        ]
+        return keras.Model(x, keras.layers.Concatenate()(made))
+
+    _, file = saved(tmp_path, build)
+    net, litert = read(file, tmp_path / "net"), registry.load("runtimes", "litert")
+    (tmp_path / "file").mkdir()
+    made = litert.export(Request({"model": net}, tmp_path / "file", None, Context(batch=1)))
+    x = np.random.default_rng(0).normal(size=(1, *size, 3)).astype(np.float32)
+    wanted = next(iter(source.open(net, 1).run({"x": x}).values()))
+    np.testing.assert_allclose(next(iter(litert.open(made, 1).run({"x": x}).values())), wanted, atol=1e-5)
+    graph = flatbuffer_utils.read_model(str(made.file(".tflite"))).subgraphs[0]
+    told = {op.builtinOptions.padding for op in graph.operators if hasattr(op.builtinOptions, "padding")}
+    assert (schema.Padding.SAME in told) == same
 
 
 def test_int8_ends_are_told_with_their_quantization(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Every source is read as a stream, so that no set of data is ever whole in memory
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -193,9 +193,7 @@ def _yielded(yielded: Iterable[Inputs | tuple[Inputs, ArrayLike | None]], where:
 
 def ended(items: Iterable[T]) -> Iterable[T]:
     """The items. A Dataset of torch has a length and no iterator of its own: Python would ask it for items forever."""
-    if hasattr(items, "__iter__") or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
-        return items
-    return (items[index] for index in range(len(items)))
+    return items if hasattr(items, "__iter__") or not isinstance(items, Sized) else islice(iter(items), len(items))
 
 
 def _item(item: Inputs | tuple[Inputs, ArrayLike | None]) -> Item:

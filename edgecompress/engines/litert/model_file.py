@@ -442,6 +442,32 @@ def packed(model: schema.ModelT) -> bytes:
     return bytes(builder.Output())
 
 
+def without_far_sames(data: bytes) -> bytes:
+    """The file with the padding VALID in the place of a SAME that pads nothing: the windows are as many.
+
+    That is where strides are larger than kernels; tflite-runtime 2.14 then begins before the map.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    model, found = flatbuffer_utils.read_model_from_bytearray(bytearray(data)), False
+    windows = (schema.Conv2DOptionsT, schema.DepthwiseConv2DOptionsT, schema.Pool2DOptionsT)
+    for graph in model.subgraphs:
+        for op in graph.operators:
+            how = op.builtinOptions
+            if not isinstance(how, windows) or how.padding != schema.Padding.SAME:
+                continue
+            size = graph.tensors[op.inputs[0]].shape[1:3]
+            pools = isinstance(how, schema.Pool2DOptionsT)
+            kernel = (how.filterHeight, how.filterWidth) if pools else graph.tensors[op.inputs[1]].shape[1:3]
+            dilation = (1, 1) if pools else (how.dilationHFactor, how.dilationWFactor)
+            axes = zip(size, kernel, (how.strideH, how.strideW), dilation, strict=True)
+            pads = [-(-n // s) * s - s + (k - 1) * d + 1 - n for n, k, s, d in axes]
+            if max(pads) <= 0 and min(size) > 0:
+                how.padding, found = schema.Padding.VALID, True
+    return packed(model) if found else data
+
+
 # --------------------------------------------------------------------------- inputs and outputs, edited
 
 

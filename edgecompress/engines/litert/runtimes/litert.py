@@ -252,6 +252,7 @@ def _from_savedmodel(model: Artifact, batch: int) -> Converted:
         data = tensorflow.lite.TFLiteConverter.from_concrete_functions([call], loaded).convert()
     except Exception as error:
         raise StageFailed(f"runtime litert: TFLiteConverter: {first_line(error)}") from error
+    data = model_file.without_far_sames(data)
     return data, {s.name: s.name for s in model.inputs}, {s.name: s.name for s in model.outputs}, {}
 
 

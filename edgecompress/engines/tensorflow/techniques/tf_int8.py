@@ -73,7 +73,7 @@ def apply(request: Request) -> Artifact:
         raise StageFailed(f"tf_int8: TFLiteConverter: {first_line(error)}") from error
     if data is None:
         return _by_litert(request)
-    data = _renamed(data, model)
+    data = model_file.without_far_sames(_renamed(data, model))
     (request.out / FILE).write_bytes(data)
     written = model_file.inputs_and_outputs(data, FILE)
     facts = {"samples": used(batches)}
