@@ -398,7 +398,7 @@ def test_an_npz_that_is_not_as_agreed(tmp_path: Path, arrays: dict[str, np.ndarr
 def test_pickles_are_refused(tmp_path: Path) -> None:
     objects = np.array([{}, {}, {}], object)
     np.savez(tmp_path / "set.npz", x=objects)
-    with pytest.raises(InputError, match="must be plain numbers"):
+    with pytest.raises(InputError, match=r"must be plain numbers; it is object .* make it an array of numbers of one"):
         run(tmp_path, str(tmp_path / "set.npz"))
     (tmp_path / "set").mkdir()
     np.save(tmp_path / "set" / "x.npy", objects, allow_pickle=True)
@@ -673,6 +673,23 @@ def test_a_class_without_images_is_refused_unless_the_classes_are_named(tmp_path
     with pytest.raises(InputError, match="the folder 'bb' has no image; remove it, or name the classes as `labels`"):
         run(tmp_path, str(images))
     assert run(tmp_path, str(images), labels=["a", "b", "bb", "c", "d"]).path
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("2024/cat/0.png", "it has 2024/cat/0.png, which must be CLASS/IMAGE or SPLIT/CLASS/IMAGE"),
+        ("train/2024/cat/0.png", None),
+        ("training/x.npy", r"it has training/x.npy, which must be INPUT.npy or SPLIT/INPUT.npy \(splits: calibrate, "),
+        ("test/cat/notes.txt", r"no images in one folder per class$"),
+    ],
+)
+def test_data_that_lies_elsewhere_is_named_with_its_place(file: str, says: str | None, tmp_path: Path) -> None:
+    place = tmp_path / "data" / file
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"")
+    with pytest.raises(InputError, match=says or "has items to train on alone"):
+        run(tmp_path, str(tmp_path / "data"))
 
 
 def test_an_image_of_a_kind_that_is_not_read_is_named(tmp_path: Path) -> None:

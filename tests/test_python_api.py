@@ -140,6 +140,7 @@ def test_a_wrong_input_of_a_run_is_told(shipped: Result, inputs: Any, says: str)
             (ITEMS, [*map(str, LABELS)]),
             "data: 'labels' is text; give classes as whole numbers from 0 on",
         ),
+        ("data", [*zip(ITEMS, LABELS, strict=True)], "a list of parts of unlike shapes; give pkg.mod:fn, a path"),
         ("data", lambda split: 1 / 0, "data: the function given raised ZeroDivisionError"),
         ("target", 3, "target: is a int"),
         ("target", [], "target: the list is empty"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union, cast
 
 from edgecompress.core import user_code
-from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.core.errors import EdgeError, InputError, blamed
 from edgecompress.core.settings import SPLITS, TRAIN
 from edgecompress.pipeline.job import Name
 
@@ -53,7 +53,7 @@ def _write(folder: Path, batches: Iterable[Batch], where: str) -> None:
     except EdgeError:
         raise
     except Exception as error:  # a loader is the user's own code
-        raise InputError(f"{where}: raised {user_code.error_line(error)}; give {KNOWN}") from error
+        raise blamed(error)(f"{where}: raised {user_code.error_line(error)}; give {KNOWN}") from error
     if not writer.count:
         raise InputError(f"{where}: has no items; give at least one")
     writer.close()
@@ -116,7 +116,8 @@ def array(value: object, name: str) -> np.ndarray:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise InputError(f"data: '{name}' is not an array: {user_code.error_line(error)}; give {KNOWN}") from error
+        what = "a list of parts of unlike shapes" if isinstance(value, (list, tuple)) else user_code.error_line(error)
+        raise InputError(f"data: '{name}' is not an array: {what}; give {KNOWN}") from error
     if array.dtype.kind in "US" and name == tensors.LABELS:
         raise InputError(f"data: '{name}' is text; {npy.CLASSES}")
     if array.dtype.kind not in "biuf":

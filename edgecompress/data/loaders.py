@@ -34,6 +34,7 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", "
 UNREAD = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw", ".raw", ".exr"}
 DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
 ROWS = 64  # of an image, that are converted at once: their copies stay small, which is several times as fast
+DEEPEST = 10_000  # files that are looked at to tell where data lies
 LARGEST_IMAGE = 1 << 30  # bytes of a file
 
 
@@ -333,12 +334,22 @@ def _images(path: Path, source: Source, seed: int | None) -> Feed:
     for split, each in folders.items():
         files = [(file, _class(folder, classes)) for folder in each for file in _pictures(folder)]
         if not files:
-            raise InputError(f"{parts[split]}: contains no .npy file, and no images in one folder per class")
+            part = parts[split]
+            raise InputError(f"{part}: contains no .npy file, and no images in one folder per class{_elsewhere(part)}")
         sets[split] = _pictured(files, seed)
         filled |= {file.parent.name for file, _ in files}
     if not source.labels and (empty := sorted({*classes} - filled)):
         raise InputError(f"{path}: the folder '{empty[0]}' has no image; remove it, or name the classes as `labels`")
     return Feed(sets, classes)
+
+
+def _elsewhere(folder: Path) -> str:
+    """Where the first array or image below a folder lies instead, and where it should."""
+    inside = islice(folder.rglob("*"), DEEPEST)
+    if not (found := next((file for file in inside if file.suffix.lower() in {*SUFFIXES, ".npy"}), None)):
+        return ""
+    place = "INPUT.npy or SPLIT/INPUT.npy" if found.suffix == ".npy" else "CLASS/IMAGE or SPLIT/CLASS/IMAGE"
+    return f"; it has {found.relative_to(folder)}, which must be {place} (splits: {', '.join(EVERY)})"
 
 
 def _shown_folders(folder: Path) -> list[Path]:

@@ -112,7 +112,8 @@ def _check(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
     """Raises InputError for what is no array of numbers."""
     if dtype.kind not in NUMBERS or dtype.subdtype or not all(type(size) is int and size >= 0 for size in shape):
         what = f"{str(dtype)[:SHOWN]} {str(list(shape))[:SHOWN]}"
-        remedy = CLASSES if dtype.kind in "US" else "save it again with numpy.save"
+        known = {"U": CLASSES, "S": CLASSES, "O": f"make it an array of numbers of one shape; {CLASSES}"}
+        remedy = known.get(dtype.kind, "save it again with numpy.save")
         raise InputError(f"{where}: must be plain numbers; it is {what}; {remedy}")
     if len(shape) > MOST_AXES:
         raise InputError(f"{where}: has {len(shape)} axes, more than {MOST_AXES}")

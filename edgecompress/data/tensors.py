@@ -153,7 +153,8 @@ def misnamed(takes: Sequence[str], has: Sequence[str], who: str) -> str:
     if len(takes) == len(has):
         return f"{said}; rename the data's arrays to match"
     files, fields = (", ".join(each.format(name) for name in takes) for each in ("{}.npy", "'{}': array"))
-    return f"{said}; give --data a folder of {files}, or a function whose items are ({{{fields}}}, label)"
+    folder = f"a folder of {files} (and labels.npy; so in an .npz)"
+    return f"{said}; give --data {folder}, or a function whose items are ({{{fields}}}, label)"
 
 
 def unnamed(count: int) -> list[str]:
