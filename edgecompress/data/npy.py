@@ -112,7 +112,7 @@ def _check(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
     """Raises InputError for what is no array of numbers."""
     if dtype.kind not in NUMBERS or dtype.subdtype or not all(type(size) is int and size >= 0 for size in shape):
         what = f"{str(dtype)[:SHOWN]} {str(list(shape))[:SHOWN]}"
-        known = {"U": CLASSES, "S": CLASSES, "O": f"make it an array of numbers of one shape; {CLASSES}"}
+        known = {"U": CLASSES, "S": CLASSES, "O": "make it an array of numbers of one shape (of names: their numbers)"}
         remedy = known.get(dtype.kind, "save it again with numpy.save")
         raise InputError(f"{where}: must be plain numbers; it is {what}; {remedy}")
     if len(shape) > MOST_AXES:
