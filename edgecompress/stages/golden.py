@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
@@ -58,7 +58,7 @@ def run(request: Request) -> Artifact:
     specs = tuple(spec for spec in model.outputs if not spec.feeds)
     draft = Artifact(request.out, "golden", model.inputs, specs)
     metric, doubted, no_proof = _judged(request, draft)
-    facts: dict[str, Any] = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": metric}
+    facts: dict[str, object] = {"n": {s: tensors.count(samples, s) for s in splits}, "metric": metric}
     if splits[0] == "test":  # of the others it would be said twice
         warnings += doubted
         facts |= {AT_CHANCE: no_proof} if no_proof else {}
