@@ -122,6 +122,25 @@ def agreement(layout: Layout, golden: Arrays, outputs: Arrays) -> Agreement:
     return found
 
 
+def counts(layout: Layout, name: str, *sides: Arrays) -> bool:
+    """Whether an output tells how many of each list's rows score as much as some number, the same one on all sides."""
+    import numpy as np
+
+    last, next_one = np.inf, -np.inf  # the least score that is counted, and the greatest that is not
+    for arrays in sides:
+        number = arrays[name].reshape(len(arrays[name]), -1).astype(np.float64)
+        if not layout.listed or number.shape[1] != 1 or (np.rint(number) != number).any():
+            return False
+        for part in parts(layout.scores.of(arrays)):
+            scores = -np.sort(-layout.probable(arrays, part).max(-1), axis=1)
+            if (number[part] < 0).any() or (number[part] > scores.shape[1]).any():
+                return False
+            counted = np.arange(scores.shape[1]) < number[part]
+            last = min(last, float(scores[counted].min(initial=np.inf)))
+            next_one = max(next_one, float(scores[~counted].max(initial=-np.inf)))
+    return last >= next_one
+
+
 def find(golden: Arrays, outlines: Mapping[str, Outline], layout: Layout | None) -> Detector | None:
     """The detector among the outputs, if there is one: something is rarely there, or the places are ranks."""
     if layout:

@@ -191,16 +191,8 @@ def compare(
     the boxes can be read, as `detect` declares or by their values, their overlap is judged. Whole numbers that are no
     detector's are labels: their `channel_error` is the share of them that is another.
     """
-    golden = detections.with_places(golden)
+    golden, outlines, layout = _read(golden, layouts, steps or {}, detect, again)
     outputs = {name: outputs[name].reshape(array.shape) for name, array in golden.items()}
-    layout = detection_layout.find(golden, detect)
-    known = {**detections.layouts(golden), **(layout.axes() if layout else {})}
-    outlines = {
-        name: outline(array, layouts.get(name) or known.get(name, ""), (steps or {}).get(name, 0.0), name in again)
-        for name, array in golden.items()
-    }
-    if layout:
-        outlines[layout.scores.name] = layout.outline(outlines[layout.scores.name])
     finder = detections.find(golden, outlines, layout)
     facts = {}
     for name, ours in golden.items():
@@ -236,6 +228,63 @@ def _of_labels(golden: np.ndarray, output: np.ndarray) -> ChannelFacts:
     }  # fmt: skip
 
 
+def _read(
+    golden: Mapping[str, np.ndarray],
+    layouts: Mapping[str, str],
+    steps: Mapping[str, float],
+    detect: Detect | None,
+    again: Collection[str],
+) -> tuple[Mapping[str, np.ndarray], dict[str, Outline], detection_layout.Layout | None]:
+    """The source's outputs by places, the outline of each, and how a detector's are read, if they are."""
+    placed = detections.with_places(golden)
+    layout = detection_layout.find(placed, detect)
+    known = {**detections.layouts(placed), **(layout.axes() if layout else {})}
+    outlines = {
+        name: outline(array, layouts.get(name) or known.get(name, ""), steps.get(name, 0.0), name in again)
+        for name, array in placed.items()
+    }
+    if layout:
+        outlines[layout.scores.name] = layout.outline(outlines[layout.scores.name])
+    return placed, outlines, layout
+
+
+def in_order(
+    golden: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], detect: Detect | None = None
+) -> dict[str, np.ndarray]:
+    """The artifact's outputs, each row of a list of detections at the rank where the source has the nearest one.
+
+    What scores alike is chosen in any order: such lists are sets. Other outputs are left as they are.
+    """
+    import numpy as np
+
+    found = dict(outputs)
+    listed = any(map(_may_be_listed, detections.with_places(golden).values()))
+    if not listed or not all(np.isfinite(array[part]).all() for array in outputs.values() for part in parts(array)):
+        return found
+    placed, outlines, layout = _read(golden, {}, {}, detect, ())
+    finder = detections.find(placed, outlines, layout)
+    if finder is None or not finder.listed:
+        return found
+    theirs = {name: outputs[name].reshape(array.shape) for name, array in placed.items()}
+    for name, ours in placed.items():
+        o = outlines[name]
+        if finder.helps(o):
+            rows = ((part, (o.rows(ours[part]), o.rows(theirs[name][part]))) for part in parts(ours))
+            moved = np.concatenate([finder.matched(theirs, part, sides) for part, sides in rows])
+            found[name] = np.moveaxis(moved, -1, o.axis).reshape(golden[name].shape)
+    return found
+
+
+def _may_be_listed(array: np.ndarray) -> bool:
+    """Whether a number of each place falls, in the first items, from place to place."""
+    import numpy as np
+
+    first = array[next(parts(array))]
+    return array.ndim == 3 and any(
+        bool((np.diff(side, axis=1) <= 0).all((0, 1)).any()) for side in (first, np.moveaxis(first, 1, 2))
+    )
+
+
 def _of_detector(
     layout: detection_layout.Layout,
     golden: Mapping[str, np.ndarray],
@@ -247,6 +296,9 @@ def _of_detector(
     precision, boxes = agreement.precision(), layout.boxes.name
     loss = None if precision is None else 1 - precision
     counted = layout.counted() if layout.certain and precision is not None else {}
+    if counted:  # what tells how many there are is as right as the scores
+        others = (name for name in golden if name not in counted)
+        counted |= {name: () for name in others if detections.counts(layout, name, golden, outputs)}
     told: dict[str, ChannelFacts] = {name: facts[name].copy() for name in (*counted, boxes)}
     for name, limits in counted.items():
         told[name]["counted"] = list(limits)

@@ -82,9 +82,14 @@ def _nothing(reason: str) -> ErrorFacts:
 
 def compare(golden: np.ndarray, output: np.ndarray, name: str) -> Difference:
     """The difference of two arrays of the same items. Raises StageFailed when their shapes differ."""
-    if golden.shape != output.shape:
-        raise StageFailed(f"output '{name}' has shape {list(output.shape)}, but the source's has {list(golden.shape)}")
+    check_shapes(golden, output, name)
     difference = Difference()
     for begin in range(0, len(golden), CHUNK):
         difference.add(golden[begin : begin + CHUNK], output[begin : begin + CHUNK])
     return difference
+
+
+def check_shapes(golden: np.ndarray, output: np.ndarray, name: str) -> None:
+    """Raises StageFailed when they differ."""
+    if golden.shape != output.shape:
+        raise StageFailed(f"output '{name}' has shape {list(output.shape)}, but the source's has {list(golden.shape)}")

@@ -251,8 +251,8 @@ def check_mask(net: torch.nn.Module, named: Mapping[str, torch.Tensor], folder: 
     if ours.ndim == 3:  # each token's
         seen = named.get("attention_mask", torch.ones_like(named["input_ids"])).bool()
         ours, theirs = ours[seen], theirs[seen]
-    apart, signal = (ours - theirs).pow(2).sum(), theirs.pow(2).sum()
-    if not apart <= signal * 10 ** (-LEAST_DB / 10):
+    noise, signal = (ours - theirs).pow(2).sum(), theirs.pow(2).sum()
+    if not noise <= signal * 10 ** (-LEAST_DB / 10):
         raise InputError(
             f"{folder}: its attention needs a mask of its own kind (one that is no addition); give a factory pkg.mod:fn"
         )

@@ -207,13 +207,17 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     ours = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     folder = Artifact(outputs, "golden")
     theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
-    errors = {name: output_error.compare(ours[name], theirs[name], name) for name in ours}
+    for name in ours:
+        output_error.check_shapes(ours[name], theirs[name], name)
+    detect = detections.declared(request.options)
+    ranked = output_channels.in_order(ours, theirs, detect)
+    errors = {name: output_error.compare(ours[name], ranked[name], name) for name in ours}
     told = {name: error.facts() for name, error in errors.items()}
     layouts = {spec.name: spec.layout for spec in golden.outputs}
     steps = {spec.name: spec.quantization.scale[0] for spec in golden.outputs if spec.quantization}
     inputs = {spec.name: tensors.load(samples, split, spec.name) for spec in samples.inputs}
     again = output_statistics.again(ours, inputs)
-    channels = output_channels.compare(ours, theirs, layouts, steps, detections.declared(request.options), again)
+    channels = output_channels.compare(ours, theirs, layouts, steps, detect, again)
     metric, why_not, items, no_proof = _metric(request, ours, theirs)
     if metric and all(map(output_error.same, told.values())):
         metric = metrics.exact(metric)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +12,7 @@ from edgecompress.core.errors import InputError, MissingDependency, StageFailed,
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request
 from edgecompress.formats import torch_program, torch_shortcuts
+from edgecompress.techniques import _tail
 from edgecompress.techniques._calibration import inputs_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,17 @@ HISTORY = ("from_node", "stack_trace")  # of a node: addresses in memory and pat
 MOVES = {  # what hands on the numbers that it reads
     *("batch_norm", "clamp", "contiguous", "dropout", "expand", "flatten", "hardtanh", "max_pool2d", "pad", "permute"),
     *("relu", "relu6", "reshape", "select", "slice", "squeeze", "transpose", "unsqueeze", "view"),
+}
+ROLES: dict[str, _tail.Role] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "convolution"), "layer"),
+    **dict.fromkeys(("linear", "addmm", "matmul", "mm", "bmm", "lstm", "gru", "rnn_tanh", "rnn_relu"), "layer"),
+    **dict.fromkeys(("topk", "sort", "argsort", "nms"), "choice"),
+    **dict.fromkeys(("sigmoid", "hardsigmoid"), "share"),
+    **dict.fromkeys((*MOVES - {"clamp", "hardtanh", "relu", "relu6"}, "split", "split_with_sizes", "chunk"), "move"),
+    **dict.fromkeys(("unbind", "getitem"), "move"),
+    "softmax": "softmax",
+    "cat": "join",
+    "stack": "join",
 }
 
 Quantizer = Literal["xnnpack", "litert"]
@@ -116,7 +128,7 @@ def _limit(quantizer: TorchaoQuantizer, skip: Sequence[str]) -> None:
     def limited(model: torch.fx.GraphModule) -> torch.fx.GraphModule:
         noted = annotate(model)
         check_known(noted.graph.nodes, skip)
-        floats = _to_their_ends(noted.graph.nodes, skip)
+        floats = _to_their_ends(noted.graph.nodes, skip) | _behind(noted.graph.nodes)
         for node in noted.graph.nodes:
             if NOTE in node.meta and (node in floats or _holds_integers(node)):
                 del node.meta[NOTE]
@@ -195,6 +207,19 @@ def _to_their_ends(nodes: Sequence[torch.fx.Node], skip: Sequence[str]) -> set[t
         if own or reads:
             floats.add(node)
     return floats
+
+
+def _behind(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes that choose, and those around them, where no layer follows any more."""
+    calls = {node.name: node for node in nodes if node.op == "call_function"}
+    steps = []
+    for node in calls.values():
+        inputs = [each.name for each in node.all_input_nodes if each.op != "get_attr"]
+        name = getattr(node.target, "_opname", getattr(node.target, "__name__", "")).rstrip("_")
+        role = ROLES.get(name, "")
+        role = "" if role == "layer" and len(inputs) == len(node.all_input_nodes) else role  # of two computed tensors
+        steps.append(_tail.Step(node.name, role, inputs, [node.name]))
+    return {calls[name] for name in _tail.tail(steps)}
 
 
 def check_known(nodes: Sequence[torch.fx.Node], patterns: Sequence[str]) -> None:

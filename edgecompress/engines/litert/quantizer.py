@@ -13,6 +13,7 @@ from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.engines.litert import model_file
+from edgecompress.techniques import _tail
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +32,18 @@ FLOATS = ("DIV", "SQRT", "EQUAL", "NOT_EQUAL")
 MOVES = {
     *("PAD", "PADV2", "RELU", "RESHAPE", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "MAX_POOL_2D", "MIRROR_PAD"),
     *("PACK", "UNPACK", "GATHER", "SQUEEZE", "EXPAND_DIMS"),
+}
+# What each kind of operator, by its name in the schema, is to the end of a net
+ROLES: dict[str, _tail.Role] = {
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE"), "layer"),
+    **dict.fromkeys(("FULLY_CONNECTED", "BATCH_MATMUL", "UNIDIRECTIONAL_SEQUENCE_LSTM", "WHILE"), "layer"),
+    **dict.fromkeys(("TOPK_V2", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "CUSTOM"), "choice"),
+    **dict.fromkeys(("RESHAPE", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V", "SQUEEZE"), "move"),
+    **dict.fromkeys(("EXPAND_DIMS", "UNPACK"), "move"),
+    "LOGISTIC": "share",
+    "SOFTMAX": "softmax",
+    "CONCATENATION": "join",
+    "PACK": "join",
 }
 
 
@@ -123,6 +136,23 @@ def to_their_ends(data: bytes, scopes: Sequence[str]) -> list[str]:
             if reads and kind and scope not in floats:
                 floats.append(scope)
     return floats
+
+
+def behind(data: bytes) -> list[str]:
+    """The operators of the main graph that choose, and those around them, where no layer follows any more."""
+    from ai_edge_litert import schema_py_generated as schema
+    from ai_edge_quantizer.utils import tfl_flatbuffer_utils as files
+
+    model = files.read_model(data)
+    kinds = {value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)}
+    graph, steps = model.subgraphs[0], []
+    for op in graph.operators:
+        read = [i for i in op.inputs if i >= 0]
+        inputs = [i for i in read if model.buffers[graph.tensors[i].buffer].data is None]
+        role = ROLES.get(kinds.get(model_file.number(model.operatorCodes[op.opcodeIndex]), ""), "")
+        role = "" if role == "layer" and inputs == read else role  # it multiplies two tensors that are computed
+        steps.append(_tail.Step(files.get_op_scope(op, graph.tensors), role, inputs, list(op.outputs)))
+    return _tail.tail(steps)
 
 
 def unseen(data: bytes, seen: Collection[str]) -> Iterator[str]:

@@ -88,7 +88,8 @@ def apply(request: Request) -> Artifact:
 
     extremes = calibrate(data, items(), recipe)
     coarse = quantizer.to_their_ends(data, list(_coarse(data, extremes)))
-    skipped += [scope for scope in dict.fromkeys([*coarse, *_masking(data, extremes)]) if scope not in skipped]
+    behind = quantizer.behind(data) if options.io == "float" else []
+    skipped += [s for s in dict.fromkeys([*coarse, *_masking(data, extremes), *behind]) if s not in skipped]
     quantizer.keep(recipe, [*skipped, *quantizer.unseen(data, extremes)])
     request.progress(0.4, "calibrating")
     ranges = extremes if options.calibrator == "minmax" else cut(data, items, extremes, options)

@@ -13,7 +13,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.onnx import explicit_pads, safe_names
 from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
-from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
+from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers, _tail
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
@@ -33,6 +33,15 @@ HUGE = 3e38  # NaN and infinity, and masks of the smallest float
 MASKING = {"Add", "Mul", "Sub", "Where"}  # what makes or lays on one
 # The axis of a weight along which its outputs lie (Gemm: of one that is not transposed), as ONNX Runtime takes it
 OUTPUTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
+
+ROLES: dict[str, _tail.Role] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"), "layer"),
+    **dict.fromkeys(("TopK", "NonMaxSuppression"), "choice"),
+    **dict.fromkeys(("Sigmoid", "HardSigmoid"), "share"),
+    **dict.fromkeys(("Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Flatten", "Identity"), "move"),
+    "Softmax": "softmax",
+    "Concat": "join",
+}
 
 Ranges = dict[str, tuple[float, float]]  # tensor -> lowest, highest
 Items: TypeAlias = (
@@ -92,7 +101,8 @@ def apply(request: Request) -> Artifact:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
         skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
-        skipped += [name for name in (*_masking(prepared, ranges), *_pools(prepared)) if name not in skipped]
+        found = dict.fromkeys([*_masking(prepared, ranges), *_pools(prepared), *_behind(prepared)])
+        skipped += [name for name in found if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
     order_as(request.out / "model.onnx", request.model.file(".onnx"))
     facts: dict[str, Json] = {"calibrator": options.calibrator, "weight_bits": options.weight_bits}
@@ -120,6 +130,22 @@ def _pools(file: Path) -> Iterator[str]:
         dilated = any(a.name == "dilations" and max(a.ints) > 1 for a in node.attribute)
         if explicit_pads.counts_behind(node) or (node.op_type == "AveragePool" and dilated):
             yield node.name
+
+
+def _behind(file: Path) -> list[str]:
+    """The nodes that choose, and those around them, where no layer follows any more."""
+    import onnx
+
+    graph = onnx.load_model(file, load_external_data=False).graph
+    known = {tensor.name for tensor in graph.initializer}
+    steps = []
+    for node in graph.node:
+        known.update(node.output if node.op_type == "Constant" else ())
+        read = [name for name in node.input if name]
+        inputs, role = [name for name in read if name not in known], ROLES.get(node.op_type, "")
+        role = "" if role == "layer" and inputs == read else role  # it multiplies two tensors that are computed
+        steps.append(_tail.Step(node.name, role, inputs, node.output))
+    return _tail.tail(steps)
 
 
 def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]]) -> None:

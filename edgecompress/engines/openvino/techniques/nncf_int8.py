@@ -12,7 +12,7 @@ from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.openvino import ir
-from edgecompress.techniques import _activation_ranges, _int8, _nncf, _skipped_layers
+from edgecompress.techniques import _activation_ranges, _int8, _nncf, _skipped_layers, _tail
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
@@ -36,6 +36,17 @@ MOVES = {  # what hands on the numbers that it reads
     *("Convert", "Pad", "Unsqueeze", "VariadicSplit"),
 }
 TABLE = "Gather"
+ROLES: dict[str, _tail.Role] = {
+    **dict.fromkeys(("Convolution", "GroupConvolution", "ConvolutionBackpropData", "MatMul"), "layer"),
+    **dict.fromkeys(("GroupConvolutionBackpropData", "LSTMSequence", "GRUSequence", "RNNSequence"), "layer"),
+    **dict.fromkeys(("LSTMCell", "GRUCell", "RNNCell", "TensorIterator", "Loop"), "layer"),
+    **dict.fromkeys(("TopK", "NonMaxSuppression", "MulticlassNms", "MatrixNms", "DetectionOutput"), "choice"),
+    **dict.fromkeys(("Sigmoid", "HardSigmoid"), "share"),
+    **dict.fromkeys(("Reshape", "Transpose", "Slice", "StridedSlice", "Split", "VariadicSplit"), "move"),
+    **dict.fromkeys(("Squeeze", "Unsqueeze"), "move"),
+    "Softmax": "softmax",
+    "Concat": "join",
+}
 PRODUCT, AXES, ENDS = "MatMul", 2, ("Add", "Reshape", "Result")  # of a chain that is fused, and what ends it
 
 
@@ -86,7 +97,7 @@ def apply(request: Request) -> Artifact:
     net = openvino.Core().read_model(request.model.file(".xml"))
     kept = [node.get_friendly_name() for node in net.get_ordered_ops() if _runs_into_another(node)]
     still = [name for name in _still(net) if name not in kept]
-    readers = [name for name in _to_their_ends(net, options.skip) if name not in kept]
+    readers = [name for name in (*_to_their_ends(net, options.skip), *_behind(net)) if name not in kept]
     request.progress(0.1, "calibrating")
     try:
         quantized = nncf.quantize(
@@ -117,6 +128,23 @@ def _still(net: openvino.Model) -> Iterator[str]:
             moving.add(name)
         elif kind == TABLE:
             yield name
+
+
+def _behind(net: openvino.Model) -> list[str]:
+    """The operators that choose, and those around them, where no layer follows any more."""
+    steps, constant = [], set[tuple[str, int]]()
+    for node in net.get_ordered_ops():
+        name, kind = node.get_friendly_name(), node.get_type_name()
+        read = [(value.get_node().get_friendly_name(), value.get_index()) for value in node.input_values()]
+        inputs = [tensor for tensor in read if tensor not in constant]
+        outputs = [(name, index) for index in range(node.get_output_size())]
+        if kind != "Parameter" and not inputs:
+            constant.update(outputs)
+            continue
+        role = "" if kind == PRODUCT and inputs == read else ROLES.get(kind, "")
+        if kind not in ("Parameter", "Result"):
+            steps.append(_tail.Step(name, role, inputs, outputs))
+    return _tail.tail(steps)
 
 
 def _runs_into_another(node: openvino.Node) -> bool:
