@@ -6,12 +6,17 @@ from pathlib import Path
 
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper
+from torch import nn
 
+from edgecompress.core import config, registry
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.engines.litert import saved_model
 from edgecompress.engines.openvino.runtimes import openvino
 
+ENGINES = ("onnx", "executorch", "coreml", "litert")
 OPENVINO = """Check 'false' failed at src/frontends/common_translators/src/unconverted_ops_report.cpp:151:
 FrontEnd API failed with OpConversionFailure:
 Model wasn't fully converted. Failed operations detailed log:
@@ -28,6 +33,12 @@ The input data tensor's rank has to be known (static)
     [
         ("", "RuntimeError: no message"),
         ("\n one\n two", "RuntimeError: one"),
+        (
+            "Failed to run converter passes: /a/linear.py:134:0: error: failed to legalize operation 'tfl.mul' that "
+            'was explicitly marked illegal: %7 = "tfl.mul"(%6) : f64\n/a/b.py:1:2: note: called from',
+            "RuntimeError: Failed to run converter passes: failed to legalize operation 'tfl.mul' that was explicitly "
+            'marked illegal: %7 = "tfl.mul"(%6) : f64',
+        ),
         ("Traceback:\n  it broke.", "RuntimeError: Traceback: it broke"),
         (
             "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : in node 'r': /src/core/r.h:47 onnx::R(const S&) not equal.",
@@ -56,3 +67,59 @@ def test_an_operator_that_openvino_does_not_import_is_named(tmp_path: Path) -> N
     (tmp_path / "out").mkdir()
     with pytest.raises(StageFailed, match=r"^runtime openvino: it cannot read the ONNX model: .*Conv.*$"):
         openvino.export(Request({"model": source}, tmp_path / "out"))
+
+
+class Unknown(nn.Module):
+    """An operator that few converters know, in a layer."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[n, 4, 4]"""
+        if self.what == "operator":
+            return torch.linalg.svd(x).S
+        if self.what == "complex":
+            z = torch.view_as_complex(x.reshape(-1, 8, 2))
+            return torch.view_as_real(z * z)
+        wide = x.reshape(-1, 2, 2, 1, 2, 2)
+        return (wide + wide.amax(1, keepdim=True) * torch.arange(2.0)[:, None]).sum((1, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("runtime", "what", "says"),
+    [
+        *((each, "operator", r"does not convert the operator .*linalg_svd in layer '0'") for each in ENGINES),
+        *((each, "complex", r"complex numbers, of aten.view_as_complex in layer '0': compute") for each in ENGINES[1:]),
+        ("coreml", "rank", "a tensor of more than 5 axes, of aten.reshape in layer '0': join axes"),
+    ],
+)
+def test_what_a_converter_lacks_is_named_with_its_layer_and_what_to_do(
+    runtime: str, what: str, says: str, tmp_path: Path
+) -> None:
+    x = torch.zeros(1, 4, 4)
+    program = torch.export.export(nn.Sequential(Unknown(what)).eval(), (x,))
+    torch.export.save(program, tmp_path / "model.pt2")
+    outputs = (TensorSpec("y", (1, 4)),)
+    source = Artifact(tmp_path, "program", (TensorSpec("x", (1, 4, 4)),), outputs)
+    (tmp_path / "out").mkdir()
+    module = registry.load("runtimes", runtime)
+    options = config.build(module.Options, {}, "test") if hasattr(module, "Options") else None
+    with pytest.raises(StageFailed, match=says) as raised:
+        module.export(Request({"model": source}, tmp_path / "out", options))
+    assert "\n" not in str(raised.value)
+
+
+def test_operators_of_tensorflow_without_a_kernel_are_named() -> None:
+    lines = (
+        "Could not translate MLIR to FlatBuffer./a/b.py:310:1: error: 'tf.Svd' op is neither a custom op nor a flex op"
+    )
+    both = f"{lines}\n  call(|\n^\n/a.py:1:1: error: 'tf.Betainc' op is neither a custom op nor a flex op\n"
+    assert saved_model.fault(RuntimeError(both)).startswith(
+        "LiteRT has no kernel for TensorFlow's Svd, Betainc; compute"
+    )
+    assert "TensorFlow's RFFT; " in saved_model.fault(
+        RuntimeError("Some ops\nTF Select ops: RFFT\nDetails:\n\ttf.RFFT()")
+    )

@@ -34,7 +34,7 @@ LAYERS = (
 )
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 # Which engine builds on which; no other engine imports another's files.
-BUILDS_ON = {("ethos_u", "litert"), ("tensorflow", "litert"), ("onnx", "tensorflow")}
+BUILDS_ON = {("ethos_u", "litert"), ("executorch", "coreml"), ("tensorflow", "litert"), ("onnx", "tensorflow")}
 TOP = {"__init__.py", "__main__.py", "py.typed", "demo"}  # the demo is a user's code that we ship
 CPU_LIMIT_S = 0.150
 HEAVY = "torch numpy onnx onnxruntime onnxscript openvino nncf tensorflow safetensors PIL scipy rich shtab vl_convert"

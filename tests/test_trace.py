@@ -86,6 +86,47 @@ class Fixed(nn.Module):
         return x.reshape(1, 4) * 2
 
 
+class Counting(nn.Module):
+    """Writes a buffer, by which its answers change or not."""
+
+    def __init__(self, weight, anew):
+        super().__init__()
+        self.weight, self.anew, self.norm = weight, anew, nn.Module()
+        self.norm.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        if self.anew:
+            self.norm.seen = self.norm.seen * 0.5 + x.mean(0)
+        else:
+            self.norm.seen += x.mean(0)
+        return x + self.weight * self.norm.seen
+
+
+class Double(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3).double()
+        self.register_buffer("shift", torch.ones(3, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.linear(x.double()) + self.shift + torch.full((3,), 0.5, dtype=torch.float64)
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.GRU(1, 2, batch_first=True)
+
+    def forward(self, x):
+        packed = nn.utils.rnn.pack_padded_sequence(x[..., None], (x < 9).sum(1), True, False)
+        return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], True)[0]
+
+
+def counting(): return Counting(1.0, False)
+def averaging(): return Counting(0.1, True)
+def unread(): return Counting(0.0, False)
+def double(): torch.manual_seed(0); return Double()
+def packed(): return Packed()
 def plain(): torch.manual_seed(0); return Plain()
 def masked(): torch.manual_seed(0); return Masked()
 def nested(): return Nested()
@@ -335,6 +376,43 @@ def test_a_module_that_is_not_there_names_itself_and_the_place(tmp_path: Path) -
 def test_a_wrong_dynamic_axis_is_said_before_anything_is_traced(dynamic: Any, says: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         load(tmp_path, "plain", images(), dynamic=dynamic)
+
+
+@pytest.mark.parametrize("name", ["counting", "averaging"])
+def test_a_buffer_that_forward_writes_and_answers_by_is_named(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"forward writes its buffer 'norm\.seen', so its answers change"):
+        load(tmp_path, name, rows())
+
+
+def test_a_buffer_that_no_answer_depends_on_stays_as_it_was(tmp_path: Path) -> None:
+    model, _ = load(tmp_path, "unread", rows())
+    assert not torch_module.rebuild(model).norm.seen.any()
+
+
+@pytest.mark.parametrize("kind", ["module", "program"])
+def test_weights_in_float64_become_float32_with_a_warning(kind: str, tmp_path: Path) -> None:
+    import torch
+
+    model, traced = program(tmp_path, "double", rows())
+    if kind == "program":
+        net, x = torch_module.rebuild(model), torch.from_numpy(rows()["x"])
+        torch.export.save(torch.export.export(net, (x[:1],)), tmp_path / "net.pt2")
+        asked = {"source": {"model": str(tmp_path / "net.pt2"), "kind": "program"}}
+        data = Artifact(tmp_path / "samples", "samples", traced.inputs, (), {"splits": {"test": ITEMS}})
+        model = traced = trace.load(Request({"samples": data}, stage(tmp_path, "loaded"), asked))
+    assert "weight" in model.facts["warnings"][0] and "float64" in model.facts["warnings"][0]
+    assert "float64" not in str(torch_module.rebuild(traced).state_dict()) and traced.outputs[0].dtype == "float32"
+    want = torch_module.factory("tiny_nets:double")(torch.from_numpy(rows()["x"][:1])).detach().numpy()
+    np.testing.assert_allclose(
+        next(iter(answers(traced, {traced.inputs[0].name: rows()["x"]}).values())), want, atol=1e-6
+    )
+
+
+def test_a_packed_sequence_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"a packed sequence.*: give the LSTM or GRU the padded tensor.*tiny_nets\.py:\d"
+    ):
+        program(tmp_path, "packed", rows())
 
 
 def test_a_damaged_program_is_refused(tmp_path: Path) -> None:

@@ -32,11 +32,15 @@ FAULTS = (*FULL, errno.EIO, errno.EROFS, errno.EINTR, errno.ESTALE, errno.ENFILE
 # In what engines say: status numbers and places in their own source; lines that say nothing else
 PLACE = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S+ failed:|/\S+\.(?:cc|h):\d+ .*?\) "
-    r"|Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:|\[ONNX Frontend\] |^-- (?=No )"
+    r"|Exception from \S+:\d+:|Check '.*' failed at \S+:\d+:|\[ONNX Frontend\] |^-- (?=No )|\x1b\[\d*m"
+    r"|Could not translate MLIR to FlatBuffer\.?|(?:/\S+|<unknown>):\d+:\d+: (?:error: )?|(?:loc\(.*\): )"
+    r"|(?<='): %\w+ = .*"  # the dump of an operator
 )
 NOTHING = re.compile(
     r"Summary:|FrontEnd API failed|Model wasn't fully converted|-- \S+ with a message:|Conversion failed for"
 )
+# It says where an exporter was, and no word of what is wrong, which its cause says
+STEP = re.compile(r"This is step .* of exporting the model|Error when translating node")
 UNDECIDED = 4  # the exit code of what cannot be decided: no error
 BROKE = (2, 3)  # exit codes of errors: what was asked for was not done
 GRAVITY = (0, UNDECIDED, 1, *BROKE)  # exit codes, the gravest last
@@ -167,6 +171,8 @@ def did_you_mean(name: str, known: object) -> str:
 
 def first_line(error: BaseException) -> str:
     """`ValueError: what it says`: the first line of an engine's error that tells something, its places left out."""
+    while STEP.search(str(error)) and error.__cause__ is not None:
+        error = error.__cause__
     lines = [PLACE.sub("", line).strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not NOTHING.match(line)]
     says = " ".join(told[: 2 if told[:1] and told[0].endswith(":") else 1])  # a heading says nothing alone

@@ -82,6 +82,43 @@ def _erase(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
             _erase(graph, each)
 
 
+def doubles(weights: Mapping[str, torch.Tensor]) -> list[str]:
+    """The names of those in float64."""
+    return [name for name, tensor in weights.items() if str(tensor.dtype) == "torch.float64"]
+
+
+def in_single_precision(program: torch.export.ExportedProgram) -> torch.fx.GraphModule:
+    """The module of a program with float32 wherever it has float64; its inputs stay as they are."""
+    import torch
+
+    net = program.module(check_guards=False)
+    net._apply(_single)
+    for node in list(net.graph.nodes):
+        if str(node.target) == "aten._assert_tensor_metadata.default":  # it asks for the old type
+            net.graph.erase_node(node)
+            continue
+        node.args, node.kwargs = (torch.fx.node.map_aggregate(a, _named_single) for a in (node.args, node.kwargs))
+        if node.op == "get_attr" and isinstance(held := getattr(net, node.target, None), torch.Tensor):
+            setattr(net, node.target, _single(held))
+        value = node.meta.get("val")
+        if node.op == "placeholder" and isinstance(value, torch.Tensor) and value.dtype == torch.float64:
+            with net.graph.inserting_after(node):
+                cast = net.graph.call_function(torch.ops.aten.to.dtype, (node, torch.float32))
+            node.replace_all_uses_with(cast, delete_user_cb=lambda user, cast=cast: user is not cast)
+    net.recompile()
+    return net
+
+
+def _single(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if str(tensor.dtype) == "torch.float64" else tensor
+
+
+def _named_single(argument: object) -> object:
+    import torch
+
+    return torch.float32 if argument is torch.float64 else argument
+
+
 def weight(program: torch.export.ExportedProgram, node: object) -> torch.Tensor | None:
     """The parameter, buffer or constant that a placeholder stands for; None for anything else."""
     signature, name = program.graph_signature, getattr(node, "name", "")

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from edgecompress.core import source as sources
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
-from edgecompress.core.model import OPEN, Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.json import Json
+from edgecompress.core.model import OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.core.settings import Source
 from edgecompress.data import declared_ends, dynamic_axes, states, tensors
 from edgecompress.data.dynamic_axes import Dims
-from edgecompress.formats import torch_edits, torch_module, torch_program
+from edgecompress.formats import torch_edits, torch_faults, torch_module, torch_program
 from edgecompress.formats.torch_module import Named
 from edgecompress.stages import keras_net
 
@@ -62,13 +63,26 @@ def run(request: Request) -> Artifact:
     flat = torch_module.flat(net, list(named), [spec.name for spec in model.outputs])
     try:
         program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
+        if torch_program.doubles(program.state_dict):
+            flat = torch_module.settled(torch_program.in_single_precision(program), {})
+            program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
     except Exception as error:
         raise InputError(
-            f"{torch_module.reference(model)}: torch.export cannot trace it: {user_code.error_line(error)}"
+            f"{torch_module.reference(model)}: torch.export cannot trace it: "
+            f"{torch_faults.told(error, says=user_code.error_line(error))}"
         ) from error
     torch.export.save(program, request.out / torch_module.PROGRAM)
     inputs, outputs = _program_specs(program, [list(named), [spec.name for spec in model.outputs]], dims)
     return Artifact(request.out, "program", _like(inputs, model.inputs), _like(outputs, model.outputs)).write()
+
+
+def _in_float32(weights: Sequence[str]) -> dict[str, Json]:
+    """The facts of a source that has weights in float64: what a warning says of them."""
+    text = (
+        f"{len(weights)} weights, '{weights[0]}' first, are in float64, which devices do not compute in: each variant "
+        "has them in float32, and the target's limits judge the difference"
+    )
+    return {WARNINGS: [text]}
 
 
 def _of_states(model: Artifact, dims: Dims) -> dict[str, dict[int, Dim]]:
@@ -95,14 +109,40 @@ def _load_module(request: Request, source: Source) -> Artifact:
     torch_edits.apply(net, edits)
     if why := torch_module.unsound(net):
         raise InputError(f"{reference}: {why}; train or save it again")
+    kept = {name: tensor.clone() for name, tensor in net.named_buffers()}
     draft = Artifact(request.out, "module", *module_specs(net, request, source))
+    _check_buffers(net, kept, torch_module.example(draft, request.inputs["samples"], 1), reference)
     if by_keras:
         example = torch_module.example(draft, request.inputs["samples"], ITEMS)
         place, edits = (request.out / torch_module.GRAPH, reference), []
         net = keras_net.graph(net, example, [spec.name for spec in draft.outputs], place)
         reference = torch_module.GRAPH
     torch_module.write(net, request.out, reference, edits)
-    return draft.write()
+    wide = torch_program.doubles(net.state_dict())
+    return replace(draft, facts=_in_float32(wide) if wide else {}).write()
+
+
+def _check_buffers(net: torch.nn.Module, kept: Named, example: Named, reference: str) -> None:
+    """Gives the buffers that forward wrote what they held, `kept`.
+
+    Raises InputError where its answers change with what it writes.
+    """
+    import torch
+
+    written = [name for name, now in net.named_buffers() if name in kept and not torch.equal(now, kept[name])]
+    if not written:
+        return
+    with torch.inference_mode():
+        first, second = (torch_module.flatten(torch_module.call(net, example)) for _ in range(2))
+    if not all(torch.equal(first[name], second[name]) for name in first):
+        raise InputError(
+            f"{reference}: forward writes its buffer '{written[0]}', so its answers change from run to run; a file "
+            "keeps nothing between two runs: write it in training alone (`if self.training`), or make it an input and "
+            "an output of forward, and declare both as state"
+        )
+    for name in written:
+        path, _, leaf = name.rpartition(".")
+        net.get_submodule(path)._buffers[leaf] = kept[name]
 
 
 def input_specs(net: torch.nn.Module, samples: Artifact, source: Source, reference: str) -> list[TensorSpec]:
@@ -268,13 +308,18 @@ def _load_program(request: Request, source: Source) -> Artifact:
     for name, tensor in program.state_dict.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise InputError(f"{file}: weight '{name}' holds NaN or infinite values; train or save it again")
+    wide = torch_program.doubles(settled.state_dict)
+    if wide:
+        net = torch_module.settled(torch_program.in_single_precision(settled), {})
+        free = [node.meta["val"] for node in settled.graph.nodes if node.name in settled.graph_signature.user_inputs]
+        settled = _exported_again(net, free, str(file))
     if settled is program:
         shutil.copyfile(file, request.out / torch_module.PROGRAM)
     else:
         torch.export.save(settled, request.out / torch_module.PROGRAM)
     inputs, outputs = _program_specs(settled, names, {})
     ends = declared_ends.of(inputs, outputs, source.state, str(file), request.inputs["samples"].inputs)
-    draft = Artifact(request.out, "program", *ends)
+    draft = Artifact(request.out, "program", *ends, _in_float32(wide) if wide else {})
     samples, batch = request.inputs["samples"], draft.batch
     named = torch_module.example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
     try:
@@ -309,17 +354,15 @@ def _settled(
     outputs = torch_module.flatten(pytree.tree_unflatten(answers, program.call_spec.out_spec))
     free = [arg.name for index, arg in enumerate(given) if index not in inside]
     if inside or len(outputs) < len(answers):
-        program = _exported_again(program, inside, [values[name] for name in free], where)
+        net = torch_module.settled(program.module(check_guards=False), inside)
+        program = _exported_again(net, [values[name] for name in free], where)
     return program, [free, list(outputs)]
 
 
-def _exported_again(
-    program: torch.export.ExportedProgram, inside: Mapping[int, object], inputs: Sequence[torch.Tensor], where: str
-) -> torch.export.ExportedProgram:
-    """The program with those of its inputs inside; `inputs`: the others, as its graph has them."""
+def _exported_again(net: torch.nn.Module, inputs: Sequence[torch.Tensor], where: str) -> torch.export.ExportedProgram:
+    """The changed net of a program as a program again; `inputs`: as its graph has them."""
     import torch
 
-    net = torch_module.settled(program.module(check_guards=False), inside)
     dims = [{i: torch.export.Dim.AUTO for i, n in enumerate(v.shape) if not isinstance(n, int)} for v in inputs]
     try:
         example = tuple(torch.zeros([_size(n) for n in value.shape], dtype=value.dtype) for value in inputs)

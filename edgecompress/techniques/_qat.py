@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim
-from edgecompress.formats import torch_module
+from edgecompress.formats import torch_faults, torch_module
 from edgecompress.techniques._training.data import Items, spread
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def _exported(net: torch.nn.Module, items: Items) -> torch.fx.GraphModule:
         program = torch.export.export(flat, tuple(inputs.values()), dynamic_shapes=_dynamic(model))
     except Exception as error:
         raise InputError(
-            f"{torch_module.reference(model)}: torch.export cannot trace it: {user_code.error_line(error)}"
+            f"{torch_module.reference(model)}: torch.export cannot trace it: "
+            f"{torch_faults.told(error, says=user_code.error_line(error))}"
         ) from error
     return program.module(check_guards=False)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core.errors import first_line
 from edgecompress.core.model import Artifact
 
 if TYPE_CHECKING:
@@ -14,6 +16,18 @@ if TYPE_CHECKING:
 
 FOLDER, FILE, SIGNATURE = "saved_model", "saved_model.pb", "serving_default"  # as savedmodel.write has them
 LISTS = "TensorList"  # how operators of lists begin: the steps of an LSTM or GRU are items of one
+
+
+def fault(error: Exception) -> str:
+    """What the converter raised, in one line: the operators that LiteRT has no kernel of, where it is for those."""
+    named = re.findall(r"'tf\.(\w+)' op is neither a custom op nor a flex op", str(error))
+    named += [name for names in re.findall(r"(?:TF Select|Custom) ops: (.+)", str(error)) for name in names.split(", ")]
+    if not named:
+        return first_line(error)
+    return (
+        f"LiteRT has no kernel for TensorFlow's {', '.join(dict.fromkeys(named))}; compute it by other operators, or "
+        "outside of the net"
+    )
 
 
 def call(model: Artifact, batch: int) -> tuple[Any, Any]:

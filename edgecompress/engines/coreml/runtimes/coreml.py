@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgecompress.core.errors import InputError, StageFailed, first_line
+from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.coreml import convert, translations
-from edgecompress.formats import mlpackage, torch_paddings, torch_program
+from edgecompress.formats import mlpackage, torch_faults, torch_paddings, torch_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,8 +56,14 @@ def export(request: Request) -> Artifact:
     """
     model = request.model
     inputs = tuple(_fixed(spec, request.context.batch) for spec in model.inputs)
-    traced, outputs = _traced(model, inputs)
-    convert.save(_converted(traced, inputs, outputs, request.options.minimum_os), request.out)
+    program = torch_program.load(model.file(".pt2"))
+    torch_paddings.spelled_out(program, *torch_paddings.CORE_ML)
+    traced, outputs = _traced(program, model, inputs)
+    try:
+        made = _converted(traced, inputs, outputs, request.options.minimum_os)
+    except Exception as error:  # coremltools' errors have no base of their own
+        raise StageFailed(f"runtime coreml: coremltools: {torch_faults.told(error, program)}") from error
+    convert.save(made, request.out)
     return Artifact(request.out, FORMAT, inputs, outputs).write()
 
 
@@ -76,22 +82,22 @@ def _dtype(name: str) -> str:
     return DTYPES.get(name, "int32")
 
 
-def _traced(model: Artifact, inputs: Sequence[TensorSpec]) -> tuple[torch.jit.ScriptModule, tuple[TensorSpec, ...]]:
+def _traced(
+    program: torch.export.ExportedProgram, model: Artifact, inputs: Sequence[TensorSpec]
+) -> tuple[torch.jit.ScriptModule, tuple[TensorSpec, ...]]:
     """The program as TorchScript, which coremltools reads more of (LSTMs) than programs, and its outputs' specs."""
     import torch
 
     example = tuple(torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in inputs)
     try:
         with torch.no_grad():
-            program = torch_program.load(model.file(".pt2"))
-            torch_paddings.spelled_out(program, *torch_paddings.CORE_ML)
             net = _flat(program, model)
             if any(isinstance(dim, Dim) for spec in model.inputs for dim in spec.shape):
                 net = torch.export.export(net, example).module(check_guards=False)  # every size becomes a number
             traced = torch.jit.trace(net, example, check_trace=False, strict=False)
             answers = traced(*example)
     except Exception as error:
-        raise StageFailed(f"runtime coreml: torch cannot trace it: {first_line(error)}") from error
+        raise StageFailed(f"runtime coreml: torch cannot trace it: {torch_faults.told(error, program)}") from error
     outputs = [
         replace(s, shape=tuple(a.shape), dtype=_dtype(s.dtype)) for s, a in zip(model.outputs, answers, strict=True)
     ]
@@ -182,18 +188,15 @@ def _converted(
         ct.TensorType(name=word, dtype=numpy.dtype(spec.dtype).type)
         for word, spec in zip(words["outputs"], outputs, strict=True)
     ]
-    try:
-        return ct.convert(
-            traced,
-            inputs=takes,
-            outputs=gives,
-            convert_to="mlprogram",
-            compute_precision=ct.precision.FLOAT32,
-            minimum_deployment_target=ct.target[minimum_os],
-            skip_model_load=True,
-        )
-    except Exception as error:  # coremltools' errors have no base of their own
-        raise StageFailed(f"runtime coreml: coremltools: {first_line(error)}") from error
+    return ct.convert(
+        traced,
+        inputs=takes,
+        outputs=gives,
+        convert_to="mlprogram",
+        compute_precision=ct.precision.FLOAT32,
+        minimum_deployment_target=ct.target[minimum_os],
+        skip_model_load=True,
+    )
 
 
 def tapped(request: Request) -> Artifact:

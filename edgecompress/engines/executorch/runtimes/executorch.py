@@ -19,7 +19,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, native, pte, xnnpack
-from edgecompress.formats import empty_model, torch_paddings, torch_program, torch_shortcuts
+from edgecompress.formats import empty_model, torch_faults, torch_paddings, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,7 +121,7 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
     try:
         file.write_bytes(_lowered(program, backend))
     except Exception as error:  # of torch, the delegates' compilers, and plain Exception
-        raise StageFailed(f"runtime executorch: lowering to {backend}: {first_line(error)}") from error
+        raise StageFailed(f"runtime executorch: lowering to {backend}: {torch_faults.told(error, program)}") from error
     plan = pte.read(file)
     return {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan)}
 

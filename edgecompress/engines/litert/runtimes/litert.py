@@ -14,7 +14,7 @@ from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_file, saved_model, session
-from edgecompress.formats import torch_program, torch_shortcuts
+from edgecompress.formats import torch_faults, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +89,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
         how = _quantization(program)
         data = litert_torch.convert(_positional(net), example, quant_config=how).model_content()
     except Exception as error:
-        raise StageFailed(f"runtime litert: litert_torch.convert: {first_line(error)}") from error
+        raise StageFailed(f"runtime litert: litert_torch.convert: {torch_faults.told(error, program)}") from error
     names = [{f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in _ends(model)]
     return data, names[0], names[1], facts
 
@@ -251,7 +251,7 @@ def _from_savedmodel(model: Artifact, batch: int) -> Converted:
     try:
         data = tensorflow.lite.TFLiteConverter.from_concrete_functions([call], loaded).convert()
     except Exception as error:
-        raise StageFailed(f"runtime litert: TFLiteConverter: {first_line(error)}") from error
+        raise StageFailed(f"runtime litert: TFLiteConverter: {saved_model.fault(error)}") from error
     data = model_file.without_far_sames(data)
     return data, {s.name: s.name for s in model.inputs}, {s.name: s.name for s in model.outputs}, {}
 

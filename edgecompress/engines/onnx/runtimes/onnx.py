@@ -20,7 +20,7 @@ from edgecompress.engines.onnx import explicit_pads, external, full_precision, l
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession, options
 from edgecompress.engines.tensorflow import savedmodel
-from edgecompress.formats import torch_program, torch_shortcuts
+from edgecompress.formats import torch_faults, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +87,7 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
             verbose=False,
         )
     except Exception as error:
-        raise StageFailed(f"runtime onnx: torch.onnx.export: {first_line(error)}") from error
+        raise StageFailed(f"runtime onnx: torch.onnx.export: {torch_faults.told(error, program)}") from error
     return exported.model_proto, facts
 
 

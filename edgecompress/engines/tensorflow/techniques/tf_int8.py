@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core import registry
-from edgecompress.core.errors import InputError, StageFailed, first_line
+from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.engines.litert import model_file, saved_model
 from edgecompress.engines.litert.quantizer import MOVES, check_patterns
@@ -70,7 +70,7 @@ def apply(request: Request) -> Artifact:
     except InputError:
         raise
     except Exception as error:  # the converter's own class, TensorFlow's, plain RuntimeError
-        raise StageFailed(f"tf_int8: TFLiteConverter: {first_line(error)}") from error
+        raise StageFailed(f"tf_int8: TFLiteConverter: {saved_model.fault(error)}") from error
     if data is None:
         return _by_litert(request)
     data = model_file.without_far_sames(_renamed(data, model))

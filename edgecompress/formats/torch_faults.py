@@ -1,0 +1,93 @@
+"""What a converter, or torch.export, raised of a torch net, in one line: the operator, its layer, what to do."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgecompress.core.errors import first_line
+from edgecompress.formats.torch_program import module_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Fault(NamedTuple):
+    """A thing that converters lack."""
+
+    says: re.Pattern[str]  # in what was raised, or what it came through
+    what: str
+    advice: str
+    has: Callable[[Any], bool] = lambda value: False  # whether it is about a node with such a value
+
+
+FAULTS = (
+    Fault(
+        re.compile(r"pack_padded_sequence|pad_packed_sequence|pack_sequence|PackedSequence"),
+        "a packed sequence, whose size depends on the data",
+        "give the LSTM or GRU the padded tensor, and take the answer at each item's last step by gather, or by a mask",
+    ),
+    Fault(
+        re.compile(r"complex|_fft_|fft_[a-z]", re.IGNORECASE),
+        "complex numbers",
+        "compute with the real and the imaginary part as two tensors; an FFT of a fixed length is a matrix product "
+        "with its cosines and one with its sines",
+        lambda value: value.is_complex(),
+    ),
+    Fault(
+        re.compile(r"rank <= 5|rank 6|6 dim|5 dim", re.IGNORECASE),
+        "a tensor of more than 5 axes",
+        "join axes that stay together before it, by flatten or reshape",
+        lambda value: value.dim() > 5,
+    ),
+)
+OPERATOR = (
+    r"No ONNX function found for <OpOverload\(op='(?P<onnx>[\w.]+)'|Lowering not found: (?P<litert>[\w.]+)"
+    r"|convert function for op '(?P<coreml>\w+)' not implemented"
+    r"|Operator (?:torch\._ops\.)?(?P<executorch>[\w.]+) is not in Core ATen"
+    r"|legalize operation '(?P<mlir>[\w.]+)'|Missing out variants: \{'(?P<portable>[\w:.]+)'"
+)
+NO_OPERATOR = "compute it by other operators, or outside of the net"
+
+
+def told(error: BaseException, program: torch.export.ExportedProgram | None = None, says: str = "") -> str:
+    """The line; `says`: what to tell of the error itself where `first_line` is not it."""
+    says = says or first_line(error)
+    came = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    kinds = {type(value).__name__ for frame in came for value in frame.f_locals.values()}
+    through = " ".join([*(frame.f_code.co_name for frame in came), *({"PackedSequence"} & kinds)])
+    for fault in FAULTS:
+        if fault.says.search(f"{says} {through}"):
+            return f"{fault.what}{_of(program, fault.has)}: {fault.advice} ({says})"
+    if found := re.search(OPERATOR, says):
+        operator = next(filter(None, found.groups())).replace("::", ".").removesuffix(".default")
+        name = operator.rpartition("aten.")[2].split(".")[0].strip("_")
+        layer = _layer(program, lambda node: name in str(node.target))
+        return f"it does not convert the operator {operator}{layer}: {NO_OPERATOR} ({says})"
+    return says
+
+
+def _of(program: torch.export.ExportedProgram | None, has: Callable[[Any], bool]) -> str:
+    """`, of aten.fft_rfft in layer 'a.b'`: the first node of a program with such a value."""
+    import torch
+
+    def has_it(node: torch.fx.Node) -> bool:
+        value = node.meta.get("val")
+        return node.op == "call_function" and isinstance(value, torch.Tensor) and has(value)
+
+    node = next(filter(has_it, program.graph.nodes), None) if program is not None else None
+    return (
+        ""
+        if node is None
+        else f", of {str(node.target).rpartition('.')[0]}{_layer(program, lambda each: each is node)}"
+    )
+
+
+def _layer(program: torch.export.ExportedProgram | None, wanted: Callable[[Any], bool]) -> str:
+    """` in layer 'a.b'`: of the first such node, where it is inside of one."""
+    nodes = program.graph.nodes if program is not None else ()
+    node = next((node for node in nodes if node.op == "call_function" and wanted(node)), None)
+    layer = "" if node is None else module_of(node)
+    return f" in layer '{layer.removeprefix('net.')}'" if node is not None and layer not in ("net", node.name) else ""
