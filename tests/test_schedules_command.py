@@ -32,8 +32,21 @@ policies:
   - {lr_scheduler: {instance_name: falls}, starting_epoch: 0, ending_epoch: 9, frequency: 1}
 """
 
+THINNING = """
+pruners:
+  half: {class: L1RankedStructureParameterPruner, group_type: Filters, desired_sparsity: 0.5, weights: [0.weight]}
+extensions:
+  thin: {class: FilterRemover, thinning_func_str: remove_filters, arch: own, dataset: own}
+policies:
+  - {pruner: {instance_name: half}, epochs: [0]}
+  - {extension: {instance_name: thin}, epochs: [1]}
+"""
+
 NETS = """
 import torch
+
+def pictures():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1))
 
 def build():
     torch.manual_seed(0)
@@ -91,6 +104,17 @@ def test_filters_that_are_added_to_others_are_a_warning_of_a_published_schedule(
     file = str(SHARED / "distiller_schedules" / AGP)
     code, text = said(capsys, "check", file, NET, "--strict")
     assert code == 1 and "lose different filters" in text
+
+
+def test_thinning_is_tried_where_the_sizes_of_an_item_are_known(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "thin.yaml").write_text(THINNING)
+    code, out = said(capsys, "check", "thin.yaml", "own_nets:pictures")
+    assert code == 0, out
+    assert "thinning was not tried" in " ".join(out.split()) and "--shape" in out
+    code, out = said(capsys, "check", "thin.yaml", "own_nets:pictures", "--shape", "3,8,8")
+    assert code == 0 and "not tried" not in " ".join(out.split())
 
 
 def test_the_course_is_shown_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,6 +135,43 @@ def test_filters_go_with_all_that_carries_and_reads_them_and_the_net_computes_th
     torch.testing.assert_close(net.eval()(inputs), expected, rtol=1e-5, atol=1e-5)
 
 
+class Parallel(nn.Module):
+    """Dilated branches and a pooled one, resized to their height and width, joined and read by a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.branches = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(6, 4, 3, padding=d, dilation=d, bias=False), nn.BatchNorm2d(4)) for d in (1, 2)
+        )
+        self.pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 4, 1), nn.ReLU())
+        self.join, self.head = nn.Conv2d(12, 5, 1), nn.Conv2d(5, 3, 1)
+
+    def forward(self, x: Any) -> Any:
+        """[n, 3, 8, 8] -> [n, 3, 8, 8]."""
+        x = torch.relu(self.stem(x))
+        resized = nn.functional.interpolate(self.pooled(x), size=x.shape[2:], mode="bilinear", align_corners=True)
+        return self.head(torch.relu(self.join(torch.cat([*(branch(x) for branch in self.branches), resized], 1))))
+
+
+@pytest.mark.parametrize("resized", [False, True])
+def test_branches_that_are_joined_lose_their_filters_and_what_reads_them_its_inputs(
+    resized: bool, tmp_path: Path
+) -> None:
+    net, inputs = silent(Parallel()), torch.randn(IMAGE)
+    weights = ["branches.0.0.weight", "branches.1.0.weight", *["pooled.1.weight"] * resized]
+    scheduler = started(net, written(tmp_path, "remove_filters", half(*weights)))
+    scheduler.on_epoch_begin(0)
+    for mask in scheduler.masks.values():
+        mask.apply()
+    expected = copy.deepcopy(net).eval()(inputs)
+    scheduler.on_minibatch_begin(0, 0, 2)
+    narrow = widths(net)
+    assert (narrow["branches.0.0"], narrow["branches.1.0"]) == ([2, 6], [2, 6])
+    assert net.join.in_channels == narrow["join"][1] == (6 if resized else 8)
+    torch.testing.assert_close(net.eval()(inputs), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_channels_go_with_the_filters_that_only_zeros_read(tmp_path: Path) -> None:
     net = silent(Kinds())
     scheduler = started(net, written(tmp_path, "remove_channels", half("joined.weight", group="Channels")))

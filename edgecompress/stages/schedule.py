@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from edgecompress.core.errors import EdgeError
@@ -74,7 +75,13 @@ def _tried(schedule: Schedule, net: nn.Module, asked: Sequence[int] | None) -> t
             if not problems:
                 shape = _shape(schedule, asked)
                 inputs = [torch.zeros(2, *shape)] if shape else None
-                odd = thinning.conflicts(net, schedule, inputs) if inputs and schedule.thins else []
+                thins = [p for p in schedule.policies if isinstance(p.instance.arguments, arguments.Thinning)]
+                if thins and not inputs:
+                    where = f"{thins[0].where}: {thins[0].instance.name}"
+                    odd = [f"{where}: thinning was not tried; give the sizes of an item of the input: --shape 3,32,32"]
+                    schedule = replace(schedule, policies=tuple(p for p in schedule.policies if p not in thins))
+                elif inputs and thins:
+                    odd = thinning.conflicts(net, schedule, inputs)
                 CompressionScheduler(net, torch.optim.SGD(net.parameters(), lr=0.1), schedule, inputs)
         except EdgeError as error:
             problems.append(str(error))
