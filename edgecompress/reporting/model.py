@@ -560,7 +560,10 @@ class Epoch(Part):
 
 
 class Training(Part):
-    """One training after compression; `metric` is that of `select`. `undone`: it was better before, so is as before."""
+    """One training after compression; `metric` is that of `select`.
+
+    `went_back`: the epoch whose weights are kept as the last one was worse than the beginning; 0: the net as it was.
+    """
 
     technique: str
     samples: Count | None = None
@@ -570,9 +573,9 @@ class Training(Part):
     amp: str | None = None
     distill: float | None = None
     metric: str | None = None
+    went_back: Count | None = None
     log: str | None = None
     teachers: list[str] = []
-    undone: bool = False
     epochs: list[Epoch] = []
 
 

@@ -75,9 +75,9 @@ def _how(run: Training) -> str:
     amp = f"in {run.amp}" if run.amp not in (None, "off") else ""
     teachers = " and ".join(run.teachers) or "the unpruned net"
     distilled = f"distilled from {teachers} at {run.distill:g}" if run.distill else "on labels alone"
-    undone = "undone: select was better before" if run.undone else ""
-    parts = (undone, f"batch {run.batch_size}", f"rate {rate}" if rate else "", distilled, f"on {run.device}", amp)
-    return ", ".join(filter(None, parts))
+    parts = (f"batch {run.batch_size}", f"rate {rate}" if rate else "", distilled, f"on {run.device}", amp)
+    back = {None: "", 0: "ended worse, so it stays as it was"}.get(run.went_back, f"back to epoch {run.went_back}")
+    return ", ".join(filter(None, (*parts, back)))
 
 
 def epochs(report: Report) -> TextTable:

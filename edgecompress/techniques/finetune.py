@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +12,7 @@ from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.techniques._training import batch_norms, setup
 from edgecompress.techniques._training.data import Augment
-from edgecompress.techniques._training.loop import PERCENT, SELECTED, Training, computing, zeros_kept
+from edgecompress.techniques._training.loop import Training, computing, zeros_kept
 from edgecompress.techniques._training.options import TrainingOptions
 from edgecompress.techniques._training.rates import Kind
 
@@ -76,9 +74,8 @@ def apply(request: Request) -> Artifact:
     """The module, trained; inputs: "model", "samples" (select), "dense" (the unpruned net), "training" (train).
 
     facts: {"epochs": [{"epoch", "lr", "loss", "select"}], "samples": items, "split": whose, "batch_size", "device",
-    "amp", "distill": the weight used, "metric": what "select" counts, "log", "undone": the score was clearly better
-    before (of shares by two standard errors), so the weights are those of before}. Raises InputError for data that
-    cannot train, StageFailed where the loss diverges.
+    "amp", "distill": the weight used, "metric": what "select" counts, "went_back": to which epoch, "log"}. Raises
+    InputError for data that cannot train, StageFailed where the loss diverges.
     """
     net = torch_module.rebuild(request.model)
     request = setup.settled(request, net)
@@ -89,21 +86,10 @@ def apply(request: Request) -> Artifact:
     with computing(setup.cores(), device), zeros_kept(net, kept) as settle:
         _rewind(net, request)
         settle()
-        score, weights = training.score(net), copy.deepcopy(net.state_dict())
         with batch_norms.apart(net, training):
             setup.train(net, training)
-    facts = setup.facts(training)
-    reached = training.history[-1]["select"] if training.history else None
-    if score is not None and reached is not None:
-        n = min(training.select.count, SELECTED)
-        noise = (
-            2 * math.sqrt((score * (1 - score) + reached * (1 - reached)) / n) if training.metric in PERCENT else 0.0
-        )
-        if (score - reached if training.metric in PERCENT else reached - score) > noise:
-            net.load_state_dict(weights)
-            facts["undone"] = True
     net = net.to("cpu").eval()
-    return torch_module.save(net, request, [], facts)
+    return torch_module.save(net, request, [], setup.facts(training))
 
 
 # --------------------------------------------------------------------------- rewinding

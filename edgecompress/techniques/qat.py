@@ -69,6 +69,7 @@ class Options(TrainingOptions):
 class Rounded(Training):
     """Training that tells its student from which epoch on the ranges of activations stay."""
 
+    goes_back: ClassVar[bool] = False  # ranges are learned on the way: what it begins with has none
     student: torch.nn.Module | None = None
 
     @property

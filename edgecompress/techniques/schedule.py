@@ -77,6 +77,7 @@ class ScheduleFacts(setup.TrainingFacts):
 class Scheduled(Training):
     """Training in which a schedule acts around the steps of any loop."""
 
+    goes_back: ClassVar[bool] = False  # a later epoch is of another net
     keeps_shapes: ClassVar[bool] = False  # a quantizer learns where activations are clipped, and nets are thinned
     schedule: Schedule | None = None
     acting: tuple[CompressionScheduler, torch.optim.Optimizer] | None = None

@@ -12,6 +12,8 @@ from edgecompress.techniques._training.loop import Training
 if TYPE_CHECKING:
     import torch
 
+FEWEST = 8  # items of a batch; with fewer a batch norm loses much (Wu & He 2018, "Group Normalization", figure 1)
+
 
 @contextlib.contextmanager
 def apart(net: torch.nn.Module, training: Training) -> Iterator[None]:
@@ -21,25 +23,32 @@ def apart(net: torch.nn.Module, training: Training) -> Iterator[None]:
     """
     from torch import nn
 
-    found = convolutions(net)
-    norms = {name: _norm(found[name], *seen) for name, seen in _seen(net, found, training).items()}
+    convolutions = _convolutions(net, training.size)
+    norms = {name: _norm(convolutions[name], *seen) for name, seen in _seen(net, convolutions, training).items()}
     for name, norm in norms.items():
-        net.set_submodule(name, nn.Sequential(found[name], norm))
+        net.set_submodule(name, nn.Sequential(convolutions[name], norm))
     try:
         yield
     finally:
         for name, norm in norms.items():
-            _put_inside(found[name], norm)
-            net.set_submodule(name, found[name])
+            _put_inside(convolutions[name], norm)
+            net.set_submodule(name, convolutions[name])
 
 
-def convolutions(net: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """Those of an imported net that has no batch norm, with the numbers that one behind them would go into."""
+def _convolutions(net: torch.nn.Module, size: int) -> dict[str, torch.nn.Module]:
+    """Those of an imported net that has no batch norm, with the numbers that one behind them would go into.
+
+    None where batches are of few items: their means and spreads are not those of the data.
+    """
     from torch import nn
 
     from edgecompress.formats.onnx_import.net import OnnxNet
 
-    known = isinstance(net, OnnxNet) and not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules())
+    known = (
+        isinstance(net, OnnxNet)
+        and size >= FEWEST
+        and not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules())
+    )
     kinds = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
     return {n: m for n, m in net.named_modules() if known and type(m) in kinds and m.bias is not None}
 
@@ -58,7 +67,8 @@ def _seen(
     def noted(name: str) -> Callable[..., None]:
         def hook(layer: torch.nn.Module, _: object, y: torch.Tensor) -> None:
             axes = [axis for axis in range(y.ndim) if axis != 1]
-            found[name] = y.mean(axes), y.var(axes, correction=0)
+            if y[:, 0].numel() >= FEWEST:  # behind a pool a channel of an item is one number
+                found[name] = y.mean(axes), y.var(axes, correction=0)
 
         return hook
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import AFTER_EPOCH, Request
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 SELECTED = 1000  # items of the split "select" that are looked at after an epoch
 SELECT_BATCH = 250
+TRIAL_STEPS, TRIES, LESS, TWICE = 20, 6, 1 / 3, 2.0  # of the learning rate, see `bearable`
 REPORT_S = 1.0  # at least, between two reports of progress
 WORDS = {
     "top1": "top-1 {:.1f} %",
@@ -75,6 +77,31 @@ class Loop(Protocol):
 
 
 @dataclass
+class Best:
+    """The weights with the best score on "select": of an epoch, or those that training began with (0)."""
+
+    epoch: int = 0
+    score: float | None = None
+    began: float | None = None  # the score at the beginning
+    rate: float = 1.0  # the share of the usual learning rate that is trained with
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)  # by their place in the net's state
+
+    def keep(self, net: torch.nn.Module, epoch: int) -> None:
+        """Those of now."""
+        self.epoch = epoch
+        self.weights = {str(i): tensor.detach().clone() for i, tensor in enumerate(net.state_dict().values())}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it."""
+        return vars(self)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """The inverse."""
+        vars(self).update(state_dict)
+        self.weights = dict(sorted(self.weights.items(), key=lambda item: int(item[0])))
+
+
+@dataclass
 class Training:
     """What a training loop is given. The smallest loop of one's own:
 
@@ -92,6 +119,7 @@ class Training:
     """
 
     keeps_shapes: ClassVar[bool] = True  # of all tensors of the net, which has no new ones
+    goes_back: ClassVar[bool] = True  # to an earlier epoch, where it ends worse than it began
     request: Request
     device: torch.device  # the net's
     amp: str  # "off", or the type of autocast: "bfloat16", "float16"
@@ -102,9 +130,11 @@ class Training:
     size: int  # of a batch
     history: list[checkpoint.EpochRecord] = field(default_factory=list)
     last: torch.Tensor | None = None  # the loss of the last step
+    went_back: int | None = None  # the epoch whose weights `settle` took; 0: none
     part: int = 0  # which one it is of `parts` trainings, one after the other: generations
     parts: int = 1
     most: int | None = None  # batches of an epoch at most
+    best: Best = field(default_factory=lambda: Best())
 
     def __post_init__(self) -> None:
         self._set_off(0)
@@ -174,7 +204,7 @@ class Training:
         o = self.options
         whole = o.whole_epochs * self.steps
         at = rewound(epoch * self.steps + step, o.epochs * self.steps, whole)
-        return float(o.rate * share(o.schedule, o.milestones, at, whole))
+        return float(self.best.rate * o.rate * share(o.schedule, o.milestones, at, whole))
 
     def _taught(self, inputs: Named) -> Named | None:
         import torch
@@ -191,11 +221,15 @@ class Training:
 
         `others`, here and in `ended`, is what else has a `state_dict` of numbers and tensors: a scheduler, a scaler.
         """
-        card = self._checkpoint(checkpoint.State(net, optimizer, others))
+        card = self._checkpoint(checkpoint.State(net, optimizer, (*others, self.best)))
         self.history[:] = card.get("history", [])
         done = len(self.history)
         if done:
             self._say(f"resuming {AFTER_EPOCH} {done} of {self.options.epochs}, from its checkpoint")
+        elif self.goes_back:
+            self.best = Best()
+            self.best.began = self.best.score = self.score(net)
+            self.best.keep(net, 0)
         self._set_off(done)
         return done
 
@@ -215,11 +249,37 @@ class Training:
         rate = float(optimizer.param_groups[0]["lr"])
         self.history.append({"epoch": epoch, "lr": rate, "loss": loss, "select": self.score(net)})
         self.scored(net)
-        self._keep(checkpoint.State(net, optimizer, others))
+        if (score := self.history[-1]["select"]) is not None and not self._worse(score, self.best.score):
+            self.best.score = score
+            self.best.keep(net, epoch)
+        self._keep(checkpoint.State(net, optimizer, (*others, self.best)))
         self._progress(self._at(epoch), self._words(f"{AFTER_EPOCH} {epoch}", loss))
 
     def scored(self, net: torch.nn.Module) -> None:
         """What a technique does with an epoch's record, the last of `history`, before the checkpoint."""
+
+    def _worse(self, score: float, other: float | None, by: float = 0.0) -> bool:
+        return other is not None and (score < other - by if self.metric in PERCENT else score > other + by)
+
+    def _chance(self, score: float) -> float:
+        """The standard error of the difference of a score and that of the beginning: less is no difference."""
+        if self.metric not in PERCENT or self.best.began is None:
+            return 0.0
+        mean = (score + self.best.began) / 2
+        return math.sqrt(2 * mean * (1 - mean) / min(self.select.count, SELECTED))
+
+    def settle(self, net: torch.nn.Module) -> None:
+        """Sets a net that ended worse on "select" than it began to its best epoch, or to what it was.
+
+        Worse by more than a standard error, as in the rule of Breiman et al. 1984: one item tells nothing.
+        """
+        last = self.history[-1]["select"] if self.history else None
+        if self.goes_back and last is not None and self._worse(last, self.best.began, self._chance(last)):
+            epoch = self.best.epoch
+            net.load_state_dict(dict(zip(net.state_dict(), self.best.weights.values(), strict=True)))
+            self.went_back = epoch
+            kept = f"the weights {AFTER_EPOCH} {epoch} are kept" if epoch else "the net stays as it was"
+            self._say(f"the last epoch is worse on the split select than the net was before: {kept}")
 
     def progress(self, fraction: float, what: str) -> None:
         """Tells whoever waits: the part that is done, 0..1, and words."""
@@ -341,7 +401,10 @@ def fit(net: torch.nn.Module, training: Training) -> None:
 
     optimizer = optimizer_of(net, training.options)
     scaler = torch.amp.GradScaler(training.device.type, enabled=training.amp == "float16")
-    for epoch in range(training.resume(net, optimizer, scaler), training.options.epochs):
+    done = training.resume(net, optimizer, scaler)
+    if not done and training.goes_back and training.options.lr is None:
+        training.best.rate = bearable(net, training)
+    for epoch in range(done, training.options.epochs):
         total = torch.zeros((), device=training.device)
         for step, (inputs, labels) in enumerate(training.batches(epoch)):
             for group in optimizer.param_groups:
@@ -353,6 +416,44 @@ def fit(net: torch.nn.Module, training: Training) -> None:
             scaler.update()
             total += loss.detach()
         training.ended(net, optimizer, scaler, loss=float(total) / training.steps)
+
+
+def bearable(net: torch.nn.Module, training: Training) -> float:
+    """The share of the usual learning rate that a net bears: 1, or a third of it as often as it takes.
+
+    A copy takes a few steps at a rising rate (as in the range test of Smith 2017, arXiv:1506.01186, section 3.3); its
+    loss may not be more than TWICE what it was. Weights that batch norms once held, and small batches, bear less.
+    """
+    before = _loss(net, training)
+    for tried in range(TRIES):
+        pupil, share = copy.deepcopy(net), LESS**tried
+        optimizer = optimizer_of(pupil, training.options)
+        steps = min(TRIAL_STEPS, training.steps)
+        for step, (inputs, labels) in enumerate(islice(training.batches(0), steps)):
+            for group in optimizer.param_groups:
+                group["lr"] = share * training.options.rate * (step + 1) / steps
+            optimizer.zero_grad()
+            training.loss(pupil, inputs, labels).backward()
+            optimizer.step()
+        if _loss(pupil, training) <= TWICE * before:  # not of NaN
+            return share
+    return share
+
+
+def _loss(net: torch.nn.Module, training: Training) -> float:
+    """The mean loss of some items of what it trains on, in eval mode."""
+    import numpy as np
+    import torch
+
+    was, size = net.training, training.size
+    chosen = spread(training.items.count, max(size, min(SELECT_BATCH, training.items.count) // size * size))
+    net.eval()
+    with torch.no_grad():
+        batches = [training.items.take(chosen[i : i + size]) for i in range(0, len(chosen), size)]
+        losses = [float(training.loss(net, *batch)) for batch in batches]
+    net.train(was)
+    training.last = None
+    return float(np.mean(losses))
 
 
 def optimizer_of(net: torch.nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
@@ -14,7 +14,7 @@ from edgecompress.core.model import AUGMENT, Artifact, Request
 from edgecompress.data import channel_axis
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
-from edgecompress.techniques._training import batch_norms, checkpoint, log, losses, minutes
+from edgecompress.techniques._training import checkpoint, log, losses, minutes
 from edgecompress.techniques._training.data import Items, check_augment
 from edgecompress.techniques._training.loop import Loop, Training, fit
 from edgecompress.techniques._training.options import TrainingOptions
@@ -41,8 +41,8 @@ class TrainingFacts(TypedDict):
     amp: str
     distill: float
     metric: str | None
+    went_back: int | None
     log: str
-    undone: NotRequired[bool]
 
 
 def check(options: TrainingOptions) -> None:
@@ -70,19 +70,11 @@ def settled(request: Request, net: torch.nn.Module | None = None) -> Request:
 
 
 def _usual(net: torch.nn.Module) -> Literal["sgd", "adamw"]:
-    """AdamW where rates differ much between layers: recurrent, embeddings, layer norms, convolutions without norms.
-
-    The last have batch norms inside, as a rule: at the rate of a net with norms SGD makes their outputs explode. Where
-    an imported net has them, `batch_norms.apart` gives it its own.
-    """
+    """AdamW where rates differ much between layers: recurrent ones, embeddings, layer norms."""
     from torch import nn
 
-    def has(*kinds: type[nn.Module]) -> bool:
-        return any(isinstance(module, kinds) for module in net.modules())
-
-    norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
-    bare = has(nn.modules.conv._ConvNd) and not has(*norms) and not batch_norms.convolutions(net)
-    return "adamw" if bare or has(nn.RNNBase, nn.Embedding, nn.LayerNorm, nn.MultiheadAttention) else "sgd"
+    kinds = (nn.RNNBase, nn.Embedding, nn.LayerNorm, nn.MultiheadAttention)
+    return "adamw" if any(isinstance(module, kinds) for module in net.modules()) else "sgd"
 
 
 def facts(training: Training) -> TrainingFacts:
@@ -96,6 +88,7 @@ def facts(training: Training) -> TrainingFacts:
         "amp": training.amp,
         "distill": training.objective.distill if training.dense is not None else 0.0,
         "metric": training.metric,
+        "went_back": training.went_back,
         "log": "TensorBoard" if log.available() else NO_LOG,
     }
 
@@ -236,6 +229,7 @@ def train(net: torch.nn.Module, training: Training) -> None:
         if training.options.minutes is not None:
             minutes.fit(net.train(), training)
         loop(net.train(), training)
+        training.settle(net)
     except EdgeError:
         raise
     except torch.OutOfMemoryError as error:
