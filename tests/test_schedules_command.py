@@ -175,7 +175,7 @@ def test_it_trains_and_what_was_trained_is_found_again(folder: Path, capsys: pyt
 
 @pytest.mark.parametrize("option, value", [("epochs", 0), ("lr", -1.0), ("weight_decay", -1.0), ("teacher", "a:b")])
 def test_an_option_that_the_technique_refuses_is_named(option: str, value: float | str) -> None:
-    facts = {"policies": [{"last": 3}], "flags": {}}
+    facts = {"policies": [{"last": 3}], "flags": {}, "post_training": False}
     with pytest.raises(InputError, match=f"^--{option.replace('_', '-')} {value}: "):
         command.converted(command.Outline("s.yaml", facts), "x86", Path.cwd(), {option: value})
 

@@ -219,6 +219,38 @@ def test_weights_are_clipped_where_it_says_so(trained: Net, tmp_path: Path) -> N
     assert torch.allclose(net.fc.weight, grids.linear(clipped, 8, "SYMMETRIC", per_channel=False), atol=1e-5)
 
 
+class EltwiseAdd(nn.Module):  # type: ignore[misc, name-defined]
+    """As in Distiller's nets."""
+
+    def forward(self, *summands: Any) -> Any:
+        return sum(summands[1:], summands[0])
+
+
+class Summed(Net):
+    """Whose sum is a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add = EltwiseAdd()
+
+    def forward(self, x: Any) -> Any:
+        x = self.relu1(self.bn1(self.conv1(x)))
+        return self.fc(self.pool(self.add(self.conv2(x), x)).flatten(1))
+
+
+def test_a_sum_that_is_a_module_has_a_grid_of_its_own(tmp_path: Path) -> None:
+    net = Summed().eval()
+    path = written(tmp_path, bits_activations=6, overrides={".*add": {"bits_activations": 8}})
+    found = rounded(quantize(net, path, batches()))
+    assert found["add"]["high"] - found["add"]["low"] > 250 > 63 >= found["conv2"]["high"] - found["conv2"]["low"]
+    assert "pool0" not in found  # what it takes is rounded already
+
+
+def test_sums_that_no_module_gives_are_told(trained: Net, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"sums of the forward itself \(add\) are computed in float"):
+        quantize(copy.deepcopy(trained), written(tmp_path), batches())
+
+
 @pytest.mark.shared
 def test_the_published_file_quantizes_a_net(trained: Net) -> None:
     """6 bits, its clip the mean range; its statistics lie elsewhere, so batches are given."""

@@ -138,6 +138,7 @@ def checked(outline: Outline, brief: bool = False, width: int = 80) -> str:
     facts = outline.facts
     wrong, odd = facts["problems"], facts["warnings"]
     acting = plural(len(facts["policies"]), "policy").replace("policys", "policies")
+    acting = "a quantizer without training" if facts["post_training"] else acting
     words = [acting, *([plural(len(odd), "warning")] if odd else []), *([plural(len(wrong), "error")] if wrong else [])]
     head = f"{outline.file}: {', '.join(words)}"
     if brief:
@@ -204,16 +205,19 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
 
     `given`: options of the technique; what else the schedule's header says of epochs and learning rate counts, too.
     """
-    if not outline.facts["policies"]:
-        raise InputError(
-            f"{outline.file}: has no policy, so nothing is trained; see edgecompress.schedules.post_training"
-        )
+    once = outline.facts["post_training"]
+    if not outline.facts["policies"] and not once:
+        raise InputError(f"{outline.file}: has no policy and no quantizer without training, so it does nothing")
+    if once and given:
+        option = next(iter(given)).replace("_", "-")
+        raise InputError(f"{outline.file}: its quantizer does not train; leave out --{option}")
     _check(given)
-    flags = {k: v for k, v in outline.facts["flags"].items() if k in FROM_HEADER and k not in given}
+    header = {} if once else outline.facts["flags"]
+    flags = {k: v for k, v in header.items() if k in FROM_HEADER and k not in given}
     _built(flags, f"{outline.file}: the command line in its header")
     base = catalog.target(target)
     file = _file(outline.file)
-    last = max(row["last"] + 1 for row in outline.facts["policies"])
+    last = max((row["last"] + 1 for row in outline.facts["policies"]), default=1)
     step = {"use": TECHNIQUE, "file": os.path.relpath(file, place), "epochs": last, **flags, **given}
     raw = config.read_toml(base.path)
     top = {key: value for key, value in raw.items() if key not in ("description", "variant", "limits")}
@@ -247,7 +251,7 @@ def _table(value: object) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of training under a schedule: the folder of the net and of a target that goes on from it."""
+    """What came of training or rounding by a schedule: the folder of the net and of a target that goes on from it."""
 
     out: Path
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -258,11 +262,16 @@ class Trained:
         return self.out / TARGET
 
     def __str__(self) -> str:
+        if "calibrated" in self.facts:
+            told = f"rounded by the ranges of {plural(self.facts['calibrated'], 'calibration item')}"
+            return "\n".join([told, *self._odd(), f"{self.out}/  {TARGET}  net/"])
         last = self.facts["epochs"][-1]
         score = f", {self.facts['metric']} {last['select']:.4g} on select" if last["select"] is not None else ""
         told = f"epoch {last['epoch']}: loss {last['loss']:.4g}, {last['sparsity']:.1%} of the weights are zero{score}"
-        odd = [line for each in self.facts["warnings"] for line in wrapped(one_line(f"warning: {each}"), 80)]
-        return "\n".join([told, *self._layers(), *odd, f"{self.out}/  {TARGET}  net/"])
+        return "\n".join([told, *self._layers(), *self._odd(), f"{self.out}/  {TARGET}  net/"])
+
+    def _odd(self) -> list[str]:
+        return [line for each in self.facts["warnings"] for line in wrapped(one_line(f"warning: {each}"), 80)]
 
     def _layers(self) -> Iterator[str]:
         rows = [("weight", "elements", "zero", "filters", "channels")]

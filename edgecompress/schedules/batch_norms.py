@@ -10,12 +10,22 @@ if TYPE_CHECKING:
     from torch import Tensor, fx, nn
 
 
+OPERATIONS = ("EltwiseAdd", "EltwiseSub", "EltwiseMult", "EltwiseDiv", "Concat", "Matmul", "BatchMatmul")  # Distiller's
+
+
 def traced(model: nn.Module, where: str) -> fx.Graph:
-    """What calls what. Raises InputError, which begins with `where`, for a model that cannot be traced."""
+    """What calls what, Distiller's modules of one operation as such.
+
+    Raises InputError, which begins with `where`, for a model that cannot be traced.
+    """
     from torch import fx
 
+    class Tracer(fx.Tracer):  # type: ignore[misc]
+        def is_leaf_module(self, module: nn.Module, name: str) -> bool:
+            return type(module).__name__ in OPERATIONS or bool(super().is_leaf_module(module, name))
+
     try:
-        return fx.Tracer().trace(model)
+        return Tracer().trace(model)
     except Exception as error:  # whatever the code of a model does with a proxy
         raise InputError(f"{where}: the model cannot be traced: {first_line(error)}") from error
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from edgecompress.formats.torch_edits import Edit
 
+SUMS = (operator.add, operator.iadd)
 Key = tuple[str, int | None]  # a module and one of its inputs, or its output
 Table = dict[Key, Statistics]
 
@@ -39,16 +42,27 @@ def quantize(
     Batch norms are folded into the convolutions before them. Raises InputError, one line, for what does not fit.
     """
     read = schedule if isinstance(schedule, Schedule) else reader.read(schedule)
-    found = [each for each in read.instances.get("quantizers", {}).values() if isinstance(each.arguments, PostTraining)]
+    found = quantizer(read)
     if not found:
         raise InputError(f"{read.path}: has no PostTrainLinearQuantizer; run it in a training loop")
-    work = _Work(found[0], model.eval())
+    work = _Work(found, model.eval())
     work.seen = _stored(work, read, statistics) if batches is None else _measured(work, batches)
     work.round_activations()
     work.fold()
     work.round_weights()
     torch_edits.apply(model, work.levels)
     return work.edits + work.levels
+
+
+def quantizer(schedule: Schedule) -> Instance | None:
+    """The quantizer without training of a schedule."""
+    every = schedule.instances.get("quantizers", {}).values()
+    return next((each for each in every if isinstance(each.arguments, PostTraining)), None)
+
+
+def check(model: nn.Module, instance: Instance) -> None:
+    """Raises InputError where the quantizer does not fit a model, as far as that is known without data."""
+    list(_Work(instance, model.eval()).keys())
 
 
 class _Work:
@@ -64,6 +78,12 @@ class _Work:
                 raise InputError(f"{self.where}: '{name}': fp16 and fpq_module are not run; leave them out")
         self.names = {id(module): name for name, module in model.named_modules()}
         graph = batch_norms.traced(model, f"{self.where}: the quantizer")
+        if loose := [str(node.name) for node in graph.nodes if node.target in SUMS and len(node.all_input_nodes) > 1]:
+            warnings.warn(
+                f"{self.where}: sums of the forward itself ({', '.join(loose)}) are computed in float, and rounded "
+                "where a module reads them; overrides name sums that are modules called EltwiseAdd",
+                stacklevel=3,
+            )
         self.nodes = {
             str(node.target): node
             for node in graph.nodes

@@ -13,7 +13,7 @@ from edgecompress.formats import torch_module
 from edgecompress.reporting import html, vega
 from edgecompress.reporting.figure_style import Values, axis, quantity
 from edgecompress.reporting.html_tags import Raw, bdi, tag
-from edgecompress.schedules import arguments, outline, parameters, reader, thinning
+from edgecompress.schedules import arguments, outline, parameters, post_training, reader, thinning
 from edgecompress.schedules.outline import EpochRow, PolicyRow
 from edgecompress.schedules.reader import Schedule
 
@@ -37,6 +37,7 @@ class ScheduleFacts(TypedDict):
     problems: list[str]
     epochs: list[EpochRow]
     flags: dict[str, float]
+    post_training: bool  # a quantizer that needs no training, and nothing else
 
 
 def run(request: Request) -> Artifact:
@@ -58,6 +59,7 @@ def run(request: Request) -> Artifact:
         "problems": problems,
         "epochs": [] if problems else outline.course(schedule, int(epochs), lr, net),
         "flags": flags,
+        "post_training": post_training.quantizer(schedule) is not None,
     }
     return Artifact(request.out, "schedule", facts=dict(facts)).write()
 
@@ -72,7 +74,9 @@ def _tried(schedule: Schedule, net: nn.Module, asked: Sequence[int] | None) -> t
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
-            if not problems:
+            if quantizer := post_training.quantizer(schedule):
+                post_training.check(net, quantizer)
+            elif not problems:
                 shape = _shape(schedule, asked)
                 inputs = [torch.zeros(2, *shape)] if shape else None
                 thins = [p for p in schedule.policies if isinstance(p.instance.arguments, arguments.Thinning)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request, sha256_of
 from edgecompress.formats import sparsity, torch_edits, torch_module
-from edgecompress.schedules import reader, thinning
+from edgecompress.schedules import post_training, reader, thinning
 from edgecompress.schedules.reader import Schedule
 from edgecompress.schedules.scheduler import CompressionScheduler
 from edgecompress.techniques import _sparsity
+from edgecompress.techniques._calibration import inputs_of, spread, used
 from edgecompress.techniques._training import batch_norms, checkpoint, setup
 from edgecompress.techniques._training.data import Augment, Batch
 from edgecompress.techniques._training.loop import Training, computing, zeros_kept
@@ -31,6 +33,7 @@ NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
 FILE_OPTIONS = ("file",)
 
+CALIBRATED = 32  # items of a batch of a quantizer without training
 HIGHER = ("top1", "agreement")  # scores of which the higher is better
 
 
@@ -157,15 +160,17 @@ def apply(request: Request) -> Artifact:
     """The module, trained; inputs: "model", "samples" (select), "dense" (the uncompressed net), "training" (train).
 
     facts: those of finetune, each epoch with its "sparsity", 0..1; "warnings" of the schedule; "sparsity": those of
-    the techniques that prune; "weights": see formats.sparsity; {"lost": why} where no file is named. Raises InputError
-    for a schedule that is wrong or does not fit the net, and for data that cannot train; StageFailed where the loss
-    diverges.
+    the techniques that prune; "weights": see formats.sparsity; {"lost": why} where no file is named. A quantizer
+    without training is given the split "calibrate", and has facts of its own. Raises InputError for a schedule that is
+    wrong or does not fit the net, and for data that cannot train; StageFailed where the loss diverges.
     """
     request = setup.settled(request)
     net = torch_module.rebuild(request.model)
     if not request.options.file:
         return torch_module.save(net, request, [], {"lost": "no schedule is named: give its YAML file as `file`"})
     schedule = reader.read(request.options.file)
+    if post_training.quantizer(schedule):
+        return _without_training(request, net, schedule)
     device = setup.best_device()
     training = setup.training(request, device, Scheduled)
     training.schedule = schedule
@@ -185,6 +190,25 @@ def apply(request: Request) -> Artifact:
         **setup.facts(training),
         "warnings": [*schedule.warnings, *odd],
         "sparsity": _sparsity.told(_sparsity.weights(net), torch_edits.zeros(edits), {}, "by schedule"),
+        "weights": [sparsity.row(name, weight.detach().numpy()) for name, weight in _tabled(net)],
+    }
+    return torch_module.save(net, request, edits, facts)
+
+
+def _without_training(request: Request, net: torch.nn.Module, schedule: Schedule) -> Artifact:
+    """The module on the grids of its calibration items; facts: "calibrated", how many, "warnings" and "weights"."""
+    import torch
+
+    size = request.model.batch if isinstance(request.model.batch, int) else CALIBRATED
+    items = spread(request, None, size)
+    batches = [tuple(map(torch.from_numpy, inputs_of(request, each).values())) for each in items]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        edits = post_training.quantize(net, schedule, batches)
+    odd = [text for each in told if (text := str(each.message)).startswith(schedule.path)]
+    facts = {
+        "calibrated": used(items),
+        "warnings": [*schedule.warnings, *odd],
         "weights": [sparsity.row(name, weight.detach().numpy()) for name, weight in _tabled(net)],
     }
     return torch_module.save(net, request, edits, facts)
