@@ -276,6 +276,7 @@ FACTS = {
         "bytes": 20,
         "flops_per_byte": None,
         "unknown": ["<b>"],
+        "unsized": [],
     },
     "sparsity": {"rows": [], "total": sparsity.total([])},
 }
@@ -291,6 +292,11 @@ def test_the_page_escapes_names_and_asks_nobody_for_anything() -> None:
 
 def test_macs_that_nobody_knows_are_not_zero() -> None:
     assert "MACs not known (<b>)" in page.sentence(FACTS)
+
+
+def test_tensors_of_unknown_sizes_are_named() -> None:
+    told = page.sentence({**FACTS, "total": {**FACTS["total"], "unsized": ["a", "b", "c", "d"]}})
+    assert told.endswith("; without a, b, c and 1 more, of sizes known only at run time")
 
 
 # --------------------------------------------------------------------------- counts, in torch
@@ -330,6 +336,16 @@ class ResNet(nn.Module):
 
     def forward(self, image):
         return self.fc(self.layers(F.relu(self.bn1(self.conv1(image)))).mean((2, 3)))
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.ReLU()))
+        self.plain = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.plain(self.part(x))
 
 
 class Convolutions(nn.Module):
@@ -390,6 +406,7 @@ class Heads(nn.Module):
 def resnet20(): return ResNet(20)
 def resnet56(): return ResNet(56)
 def convolutions(): return Convolutions()
+def scripted(): return Scripted()
 def sequence(): return Sequence()
 def attention(): return Attention()
 def tied(): return Tied()
@@ -493,7 +510,47 @@ def test_a_program_has_the_layers_and_the_macs_of_its_module(nets: Path) -> None
     assert after["sparsity"]["total"] == before["sparsity"]["total"]
 
 
+@slow
+def test_a_scripted_part_counts_as_what_calls_it(nets: Path) -> None:
+    facts = looked(nets, "scripted", 8)
+    assert [(row["name"], row["macs"]) for row in facts["layers"] if row["macs"]] == [("", 64), ("plain", 24)]
+
+
 # --------------------------------------------------------------------------- files
+
+
+@slow
+def test_what_only_a_run_sizes_is_left_out_and_named(tmp_path: Path) -> None:
+    """A sequence of tensors, a product whose size its data decide, one of known sizes."""
+    import onnx
+    from onnx import helper
+
+    weights = [onnx.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in SIZED.items()]
+    numbers = [onnx.numpy_helper.from_array(np.array(n, np.int64), f"n{n}") for n in (1, 4)]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"], "known"),
+        helper.make_node("SplitToSequence", ["y", "n4"], ["parts"], "split", axis=1),
+        helper.make_node("SequenceAt", ["parts", "n1"], ["part"], "at"),
+        helper.make_node("MatMul", ["part", "v"], ["z"], "product", domain="elsewhere"),
+        helper.make_node("MatMul", ["z", "v"], ["out"], "last"),
+    ]
+    ends = [helper.make_tensor_value_info(n, 1, shape) for n, shape in (("x", [1, 8]), ("out", None))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [*weights, *numbers])
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("elsewhere", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=sets, ir_version=8), tmp_path / "model.onnx")
+    model = Artifact(tmp_path, "onnx", (TensorSpec("x", (1, 8)),), (TensorSpec("out", (1, 4)),)).write()
+    facts = analyze.run(Request({"model": model}, made(tmp_path, "out"))).facts
+    assert {row["name"]: row["macs"] for row in facts["layers"]} == {
+        "known": 64,
+        "split": 0,
+        "at": 0,
+        **dict.fromkeys(("product", "last"), None),
+    }
+    assert facts["total"]["unknown"] == ["product", "last"] and "parts" in facts["total"]["unsized"]
+    assert facts["total"]["parameters"] == 64 + 16
+
+
+SIZED = {"w": (8, 8), "v": (4, 4)}
 
 
 @slow

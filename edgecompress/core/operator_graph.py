@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from edgecompress.core.errors import StageFailed
-
 if TYPE_CHECKING:
     import onnx
 
@@ -71,6 +69,7 @@ class Graph:
     ops: tuple[Op, ...]
     ends: tuple[Tensor, ...]
     weights: tuple[Tensor, ...] = ()  # whole, also those of which an operator picks some rows
+    unsized: tuple[str, ...] = ()  # tensors whose shapes are known only at run time: they are in no operator
 
 
 # --------------------------------------------------------------------------- formulas, of shapes
@@ -131,7 +130,7 @@ class Dialect:
 
 
 def walked(nodes: Sequence[Node], tensors: dict[str, Tensor], ends: Sequence[str], how: Dialect) -> Graph:
-    """The operators that move or multiply something; raises StageFailed where a shape depends on the data."""
+    """The operators that move or multiply something."""
     return _Walk(nodes, tensors, ends, how).graph()
 
 
@@ -152,19 +151,21 @@ class _Walk:
 
     def graph(self) -> Graph:
         last = {name for node in self.nodes for name in self._behind(node)}
-        ops = [self._op(node) for node in self.nodes if not last.intersection(node.writes) and not self._still(node)]
-        return Graph(tuple(ops), tuple(t for t in map(self._tensor, self.ends) if not t.constant), self._weights())
+        counted = [node for node in self.nodes if not last.intersection(node.writes) and not self._still(node)]
+        named = [name for node in counted for name in (*node.reads, *self._left(node))]
+        unsized = tuple(dict.fromkeys(n for n in (*named, *self.ends) if n and n not in self.tensors))
+        ends = [self.tensors[name] for name in self.ends if name in self.tensors]
+        return Graph(tuple(map(self._op, counted)), tuple(t for t in ends if not t.constant), self._weights(), unsized)
+
+    def _left(self, node: Node) -> list[str]:
+        """What is there after a node and the last steps behind it."""
+        return [*node.writes, *self._behind(node)][-1:] if len(node.writes) == 1 else list(filter(None, node.writes))
 
     def _weights(self) -> tuple[Tensor, ...]:
         """The constants that are factors or are added: no scalars, no scales, no shapes."""
         computing = [node for node in self.nodes if not self._still(node) and node.type not in self.how.dequantize]
         read = [self._stored(name) for node in computing for name in node.reads if name and self._constant(name)]
         return tuple({t.name: t for t in read if t.shape and t.dtype not in ("int64", "bool")}.values())
-
-    def _tensor(self, name: str) -> Tensor:
-        if name not in self.tensors:
-            raise StageFailed(f"the shape of '{name}' is known only at run time")
-        return self.tensors[name]
 
     def _constant(self, name: str) -> bool:
         return name in self.tensors and self.tensors[name].constant
@@ -195,19 +196,31 @@ class _Walk:
 
     def _stored(self, name: str) -> Tensor:
         """What is there in memory for a tensor that is read: where it was dequantized or computed at load from."""
-        maker, tensor = self.makers.get(name), self._tensor(name)
+        maker, tensor = self.makers.get(name), self.tensors[name]
         if maker is None or not (tensor.constant or maker.type in self.how.dequantize) or not maker.reads:
+            return tensor
+        if maker.reads[0] not in self.tensors:
             return tensor
         origin = self._stored(maker.reads[0])
         return origin if math.prod(origin.shape) == math.prod(tensor.shape) else tensor
 
     def _op(self, node: Node) -> Op:
-        shapes = [self._tensor(name).shape if name else () for name in node.reads]
-        reads = [self._stored(name) for name in node.reads if name]
-        names = [*node.writes, *self._behind(node)][-1:] if len(node.writes) == 1 else list(filter(None, node.writes))
-        writes = [self._tensor(name) for name in names]
-        if node.type in self.how.picks:
+        reads = [self._stored(name) for name in node.reads if name in self.tensors]
+        writes = [self.tensors[name] for name in self._left(node) if name in self.tensors]
+        if node.type in self.how.picks and node.reads[0] in self.tensors and writes:
             reads[0] = Tensor(f"rows of {reads[0].name}", writes[0].shape, reads[0].dtype, reads[0].constant)
-        inside = node.type in self.how.loops  # what its body does, and how often, is known only at run time
-        macs = None if inside else self.how.macs(node, shapes, self._tensor(node.writes[0]).shape)
-        return Op(node.name, node.type, macs, tuple(reads), tuple(writes))
+        return Op(node.name, node.type, self._macs(node), tuple(reads), tuple(writes))
+
+    def _macs(self, node: Node) -> int | None:
+        """None for a node with a body: how often it runs is known only then; and for products of unknown sizes."""
+        if node.type in self.how.loops:
+            return None
+        unsized = any(name and name not in self.tensors for name in (*node.reads, node.writes[0]))
+        shapes = [self.tensors[name].shape if name in self.tensors else () for name in (*node.reads, node.writes[0])]
+        try:
+            macs = self.how.macs(node, shapes[:-1], shapes[-1])
+        except (LookupError, ValueError):
+            if not unsized:
+                raise
+            return None
+        return None if unsized and macs else macs

@@ -84,14 +84,20 @@ def _sums(graph: Graph) -> Sums:
     return {"macs": sum(by_dtype.values()), "bytes": moved, "macs_of": by_dtype, "once_bytes": once}
 
 
-def graph(artifact: Artifact, batch: int = 1) -> Graph:
-    """The operators of one run of `batch` items; raises StageFailed where they cannot be counted."""
+def graph(artifact: Artifact, batch: int = 1, partly: bool = False) -> Graph:
+    """The operators of one run of `batch` items; raises StageFailed where they cannot be counted.
+
+    And where a shape depends on the data, unless `partly`: then the tensor is in `unsized`.
+    """
     count = next((runtime.count for runtime in registry.of_format(artifact.kind) if runtime.count), None)
     if count is None:
         known = ", ".join(sorted({runtime.format for runtime in registry.runtimes() if runtime.count}))
         raise StageFailed(f"operators can be counted in {known} files, not in kind '{artifact.kind}'")
     try:
-        return count(artifact, batch)
+        counted = count(artifact, batch)
     except CONTRADICTION as error:
         what = f"{type(error).__name__}: {error}"
         raise StageFailed(f"{artifact.path}: its operators or their shapes contradict each other ({what})") from error
+    if counted.unsized and not partly:
+        raise StageFailed(f"the shape of '{counted.unsized[0]}' is known only at run time")
+    return counted

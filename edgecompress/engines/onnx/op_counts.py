@@ -95,7 +95,7 @@ OPERATORS = Dialect(
 
 
 def graph(artifact: Artifact, batch: int) -> Graph:
-    """The operators of one run of `batch` items; raises StageFailed for no ONNX file, or a shape that data decide."""
+    """The operators of one run of `batch` items; raises StageFailed for no ONNX file."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 

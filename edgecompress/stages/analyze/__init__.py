@@ -17,14 +17,15 @@ def run(request: Request) -> Artifact:
     batch = _batch(model, request.context.batch)
     if model.kind in TORCH:
         rows, parameters = layers.of_torch(model, request.inputs["samples"], batch)
+        unsized: tuple[str, ...] = ()
     else:
-        rows, parameters = layers.of_file(model, batch)
+        rows, parameters, unsized = layers.of_file(model, batch)
     zeros = [sparsity.row(name, weight) for name, weight in weights.of(model)]
     facts = {
         "kind": model.kind,
         "batch": batch,
         "layers": rows,
-        "total": layers.total(rows, parameters),
+        "total": layers.total(rows, parameters, unsized),
         "sparsity": {"rows": zeros, "total": sparsity.total(zeros)},
     }
     return Artifact(request.out, "analysis", facts=facts).write()

@@ -46,13 +46,17 @@ class CostTotals(Costs):
     """All layers, and those whose MACs are not known."""
 
     unknown: list[str]
+    unsized: list[str]
 
 
-def of_file(model: Artifact, batch: int) -> tuple[list[LayerCosts], int]:
-    """The operators of a graph file, and the number of its parameters. Raises StageFailed where they are not known."""
-    graph = op_counts.graph(model, batch)
+def of_file(model: Artifact, batch: int) -> tuple[list[LayerCosts], int, tuple[str, ...]]:
+    """The operators of a graph file, the number of its parameters, and the tensors of unknown size.
+
+    Raises StageFailed where the operators cannot be counted.
+    """
+    graph = op_counts.graph(model, batch, partly=True)
     whole = {tensor.name: math.prod(tensor.shape) for tensor in graph.weights}
-    return [_file_row(op, whole) for op in graph.ops], sum(whole.values())
+    return [_file_row(op, whole) for op in graph.ops], sum(whole.values()), graph.unsized
 
 
 def _file_row(op: op_counts.Op, whole: Mapping[str, int]) -> LayerCosts:
@@ -74,12 +78,15 @@ def _costs(parameters: int, macs: int | None, written: int, moved: int) -> Costs
     }
 
 
-def total(rows: Sequence[LayerCosts], parameters: int) -> CostTotals:
-    """The sums; `macs` is None where those of a layer are not known, with the layers in `unknown`."""
+def total(rows: Sequence[LayerCosts], parameters: int, unsized: Sequence[str] = ()) -> CostTotals:
+    """The sums; `macs` is None where those of a layer are not known, with the layers in `unknown`.
+
+    `unsized`: tensors whose sizes are known only at run time, whose bytes are in no sum.
+    """
     unknown = [row["name"] or row["type"] for row in rows if row["macs"] is None]
     macs = None if unknown else sum(row["macs"] or 0 for row in rows)
     written, moved = sum(row["activation_bytes"] for row in rows), sum(row["bytes"] for row in rows)
-    return {**_costs(parameters, macs, written, moved), "unknown": unknown}
+    return {**_costs(parameters, macs, written, moved), "unknown": unknown, "unsized": list(unsized)}
 
 
 # --------------------------------------------------------------------------- torch
@@ -158,6 +165,7 @@ def _plain_kernels() -> Iterator[None]:
 @contextmanager
 def _watched(net: torch.nn.Module, ledger: _Ledger) -> Iterator[None]:
     """Hooks that tell the ledger which module is running."""
+    import torch
 
     def begin(name: str) -> Callable[..., None]:
         return lambda module, inputs: ledger.running.append((name, type(module).__name__))
@@ -167,7 +175,7 @@ def _watched(net: torch.nn.Module, ledger: _Ledger) -> Iterator[None]:
 
     with ExitStack() as stack:
         for name, module in net.named_modules():
-            if name:
+            if name and not isinstance(module, torch.jit.ScriptModule):  # which takes none: it counts as what calls it
                 stack.callback(module.register_forward_pre_hook(begin(name)).remove)
                 stack.callback(module.register_forward_hook(end).remove)
         yield

@@ -14,6 +14,7 @@ from edgecompress.reporting.html_tags import Raw, bdi, tag
 from edgecompress.reporting.tables import TextTable
 
 FILE = "analysis.html"
+NAMED = 3  # tensors of unknown sizes
 ROW, AXIS = 18, 48  # pixels of a layer, and of the axis below them
 Facts = Mapping[str, Any]
 NAMES = ("dense", "bitmask", "csr", "zstd", "bitmask+zstd", "codebook", "packed")
@@ -33,7 +34,9 @@ def sentence(analysis: Facts) -> str:
     macs = f"{total['macs']:,} MACs" if total["macs"] is not None else f"MACs not known ({', '.join(total['unknown'])})"
     sizes = f"{plain(total['activation_bytes'], 'bytes')} of activations, {plain(total['bytes'], 'bytes')} moved"
     counts = f"{total['parameters']:,} parameters, {macs}, {sizes}, {_intensity(total)} FLOP/byte"
-    return f"{counts} (batch {analysis['batch']})"
+    more = f" and {len(unsized) - NAMED} more" if len(unsized := total["unsized"]) > NAMED else ""
+    left = f"; without {', '.join(unsized[:NAMED])}{more}, of sizes known only at run time" if unsized else ""
+    return f"{counts} (batch {analysis['batch']}){left}"
 
 
 def _intensity(row: Facts) -> str:
