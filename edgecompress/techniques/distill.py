@@ -58,7 +58,7 @@ class Options(TrainingOptions):
     minutes: float | None = None  # of each, instead of epochs: as many as fit, by the time of the first steps
     batch_size: int = 128
     optimizer: Literal["sgd", "adamw"] = "sgd"  # SGD with Nesterov's momentum of 0.9
-    lr: float | None = None  # the highest of the schedule; None: 0.05 for sgd, 0.001 for adamw
+    lr: float | None = None  # the highest of the schedule; None: 0.05 for sgd, 0.001 for adamw, or what a net bears
     weight_decay: float = 1e-4
     schedule: Kind = "cosine"  # after a short warm-up; step: a tenth from each milestone on; constant
     milestones: tuple[float, ...] = (0.5, 0.75)  # of the schedule "step", as shares of it
