@@ -167,7 +167,7 @@ def test_a_tapped_artifact_tells_of_its_taps(case: Case) -> None:
     names = [spec.name for spec in twin.outputs]
     assert len(set(names)) == len(names)
     assert all(Path(name).name == name for name in names)
-    assert all(set(row) == ROW for row in taps)
+    assert all(set(row) | {"tensor"} == ROW for row in taps)  # not all formats name what a layer answers
     assert all(row["operator"] and row["type"] for row in taps)
     assert {row["dtype"] for row in taps} <= DTYPES[case.precision]
     assert case.precision == "fp32" or any(row["dtype"] != "float32" for row in taps)
