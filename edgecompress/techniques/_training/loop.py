@@ -435,6 +435,7 @@ def bearable(net: torch.nn.Module, training: Training) -> float:
             optimizer.zero_grad()
             training.loss(pupil, inputs, labels).backward()
             optimizer.step()
+            training.last = None  # a loss of the trial is not reported: one that diverges ends the trial alone
         if _loss(pupil, training) <= TWICE * before:  # not of NaN
             return share
     return share
