@@ -54,6 +54,13 @@ class Window:
         """The pads as torch's `pad` takes them: the last axis first."""
         return [end for pair in reversed([*zip(self.begins, self.ends, strict=True)]) for end in pair]
 
+    def behind(self, shape: Sequence[int]) -> list[int]:
+        """How far the windows of `ceil_mode` reach behind the end pads: none begins in these."""
+        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+        axes = zip(shape, self.begins, self.ends, spans, self.strides, strict=True)
+        last = [(n + a, min(-(-(n + a + b - span) // s), (n + a - 1) // s) * s + span, b) for n, a, b, span, s in axes]
+        return [max(0, end - n - b) for n, end, b in last]
+
 
 @operator("Conv")
 def conv(node: Node, x: Tensor, weight: Value, bias: Value = None) -> Tensor:
@@ -110,7 +117,9 @@ def _max_pool(node: Node, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         raise NotKnown("MaxPool with indices and unlike pads")
     pads: Any = window.begins
     if not fits:
-        x, pads = functional.pad(x, window.flat(), value=-math.inf), 0
+        behind = window.behind(x.shape[2:]) if ceil else [0] * rank
+        window.ends = [end + more for end, more in zip(window.ends, behind, strict=True)]
+        x, pads, ceil = functional.pad(x, window.flat(), value=-math.inf), 0, False
     found = MAX[rank](x, window.kernel, window.strides, pads, window.dilations, ceil, indices)
     if not indices:
         return found.to(whole.dtype)
@@ -149,10 +158,8 @@ def _average_pool(node: Node, x: Tensor) -> Tensor:
     inside = torch.ones_like(x[:1, :1])
     padded, mask = (functional.pad(each, window.flat()) for each in (x, inside))
     mask = torch.ones_like(mask) if count else mask
-    if ceil:  # windows that begin inside, and end behind the end
-        spans = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True)]
-        more = [-(n - span) % s for n, span, s in zip(padded.shape[2:], spans, window.strides, strict=True)]
-        ends = [end for m in reversed(more) for end in (0, m)]
+    if ceil:
+        ends = [end for m in reversed(window.behind(x.shape[2:])) for end in (0, m)]
         padded, mask = functional.pad(padded, ends), functional.pad(mask, ends)
     ones = x.new_ones((1, 1, *window.kernel))
     n, c = padded.shape[:2]
@@ -167,8 +174,7 @@ def _lp_pool(node: Node, x: Tensor) -> Tensor:
     p, rank = node.get("p", 2), len(window.kernel)
     padded = functional.pad(x, window.flat())
     if node.get("ceil_mode"):
-        more = [-(n - k) % s for n, k, s in zip(padded.shape[2:], window.kernel, window.strides, strict=True)]
-        padded = functional.pad(padded, [end for m in reversed(more) for end in (0, m)])
+        padded = functional.pad(padded, [end for m in reversed(window.behind(x.shape[2:])) for end in (0, m)])
     ones = x.new_ones((1, 1, *window.kernel))
     flat = torch.abs(padded.reshape(-1, 1, *padded.shape[2:])) ** p
     sums = CONV[rank](flat, ones, None, window.strides, 0, window.dilations)
