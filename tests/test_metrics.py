@@ -97,6 +97,7 @@ def test_the_named_output_is_scored() -> None:
             np.where(np.arange(99) == 70, 3, 0),
             "item 70: label 3 is out of range: .* classes 0 to 2",
         ),
+        ("top1", np.zeros((3, 3)), np.array([1, 2, 3]), r"item 2: label 3 is out .*they run from 1: take 1 from each"),
         ("perplexity", np.zeros((2, 3)), np.array([0, 7]), r"item 1: label 7 is out of range: .* 0 to 2"),
         (
             "top1",

@@ -217,7 +217,9 @@ def _classes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     wrong = np.argwhere((labels < 0) | (labels >= count))
     if len(wrong):
         where = tuple(int(i) for i in wrong[0])
-        remedy = "correct the labels" if count > 1 else "of a regression give --metric mse or mae, of two classes auc"
+        from_one = (labels.min(), labels.max()) == (1, count)
+        remedy = "they run from 1: take 1 from each" if from_one else "correct the labels"
+        remedy = remedy if count > 1 else "of a regression give --metric mse or mae, of two classes auc"
         message = f"label {int(labels[where])} is out of range: the model has classes 0 to {count - 1}; {remedy}"
         raise _BadItem(where[0], message)
     return labels.astype(np.int64)

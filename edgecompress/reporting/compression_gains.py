@@ -18,6 +18,7 @@ from edgecompress.reporting.strength_search import goal_and_share
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
+FEW_MACS = 1.2  # times fewer: less than this explains no speed
 NOUN = {"latency": "", COUNTED: " instructions", CYCLES: " cycles"}
 _CAPTION = (
     "How many times less: the bar by MACs and by weights that are not zero, the dot by what the device takes, beside "
@@ -162,6 +163,8 @@ def _why(gain: Gain, runtime: str) -> str:
         return f"{runtime or 'this runtime'} computes zeros like any number"
     if gain.techniques == ["low_rank"]:
         return "the layers of low rank take as long as those they replace"
+    if 1 < (gain.fewer_macs or 0) < FEW_MACS:
+        return "hardly any MACs went, as most layers were left whole"
     return "MACs are not what takes its time"
 
 
