@@ -33,7 +33,9 @@ def check(
         if output.shape[:1] != (count,):
             shape = list(output.shape)
             raise InputError(
-                f"the source's output '{name}' is {shape} for {count} items: axis 0 must be theirs; {EXPORT}"
+                f"the source's output '{name}' is {shape} for {count} items: axis 0 must be theirs; {EXPORT}; one "
+                "that is as long as the data says (NonZero, NonMaxSuppression, Compress, Unique) cannot be compared: "
+                "make it as long as can be, by TopK or a Pad, and give the count as an output"
             )
     # a copy: ascontiguousarray keeps the negative stride of an axis of length 1, which torch refuses
     turned = infer({name: array[::-1].copy() for name, array in inputs.items()})
