@@ -8,6 +8,8 @@ from typing import Protocol
 from edgecompress.core.model import CARD, Artifact, Promise, Request
 from edgecompress.techniques import _skipped_layers
 
+LEVELS = 16  # of 255: with fewer left to an input of a join, the join stays in float
+
 
 class Skipping(Protocol):
     """Options of a technique that can leave operators in float."""

@@ -26,9 +26,8 @@ NEEDS: tuple[str, ...] = ("samples",)
 
 HUGE = 3e38  # of a value: NaN, infinity, and masks of the smallest float
 MASK = -1000.0  # what goes so far below, and not above, is a mask: on its scale nothing else is left
-# What reads all its inputs by the scale of its output; an input that has fewer levels than these on it is lost
+# What reads all its inputs by the scale of its output; with fewer than _int8.LEVELS on it an input is lost
 SAME_SCALE = {"CONCATENATION", "PACK", "PADV2", "SELECT", "SELECT_V2", "MAXIMUM", "DYNAMIC_UPDATE_SLICE"}
-LEVELS = 16
 MASKING = {"ADD", "MUL", "SUB", "SELECT_V2", "SOFTMAX"}  # what makes one, lays it on, and takes what is masked
 
 Ranges: TypeAlias = "dict[str, dict[str, np.ndarray]]"  # tensor -> {"min", "max"}, as the quantizer has them
@@ -185,7 +184,7 @@ def _coarse(data: bytes, ranges: Ranges) -> Iterator[str]:
         spans = [_span(ranges.get(tensor.name.decode())) for tensor in graph.tensors]
         for op in graph.operators:
             least = min((spans[i] for i in op.inputs if i >= 0 and spans[i]), default=0.0)
-            if quantizer.kind_of(model, op) in SAME_SCALE and LEVELS * spans[op.outputs[0]] > 255 * least > 0:
+            if quantizer.kind_of(model, op) in SAME_SCALE and _int8.LEVELS * spans[op.outputs[0]] > 255 * least > 0:
                 yield files.get_op_scope(op, graph.tensors)
 
 

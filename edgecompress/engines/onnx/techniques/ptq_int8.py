@@ -101,7 +101,8 @@ def apply(request: Request) -> Artifact:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
         skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
-        found = dict.fromkeys([*_masking(prepared, ranges), *_pools(prepared), *_behind(prepared)])
+        coarse = to_their_ends(prepared, list(_coarse(prepared, ranges)))
+        found = dict.fromkeys([*coarse, *_masking(prepared, ranges), *_pools(prepared), *_behind(prepared)])
         skipped += [name for name in found if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
     order_as(request.out / "model.onnx", request.model.file(".onnx"))
@@ -119,6 +120,18 @@ def _masking(file: Path, ranges: Ranges) -> Iterator[str]:
     for node in onnx.load_model(file).graph.node:
         low, high = ranges.get(node.output[0], (0.0, 0.0))
         if (node.op_type in MASKING and low < MASK and -low > 100 * high) or not _is_finite((low, high)):
+            yield node.name
+
+
+def _coarse(file: Path, ranges: Ranges) -> Iterator[str]:
+    """The nodes that join numbers of very different sizes, which would share one scale: these stay in float."""
+    import onnx
+
+    spans = {name: max(high, 0.0) - min(low, 0.0) for name, (low, high) in ranges.items() if _is_finite((low, high))}
+    for node in onnx.load_model(file).graph.node:
+        least = min((spans[name] for name in node.input if spans.get(name)), default=0.0)
+        whole = spans.get(node.output[0], 0.0)
+        if node.op_type == "Concat" and _int8.LEVELS * whole > 255 * least > 0:
             yield node.name
 
 
