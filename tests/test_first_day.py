@@ -151,7 +151,6 @@ MISTAKES = {
     ),
     "channels_last": Mistake(ONNX, 'set layout = "NCHW"', changed("image", lambda x: np.moveaxis(x, 1, -1).copy())),
     "images_of_one_axis_less": Mistake(ONNX, "the data gives batch x 8 x 8;", changed("image", lambda x: x[:, 0])),
-    "numbers_of_64_bits": Mistake(ONNX, r'save it as .astype\("float32"\)', changed("image", np.float64)),
     "bytes": Mistake(ONNX, r"scale = 0.0039\S+ .*in \[preprocess\]", changed("image", lambda x: x.astype(np.uint8))),
     "an_image_folder_for_a_net_of_numbers": Mistake(
         "deploy net.onnx --data pictures", 'layout = "NCHW".*scale = 0.0039', pictures("pictures/cat", "pictures/dog")

@@ -100,9 +100,21 @@ def test_a_quantized_input_takes_real_data_and_a_quantized_output_means_real_num
 
 
 def test_a_wrong_dtype_says_both_dtypes(tmp_path: Path) -> None:
-    data = samples(tmp_path, input=np.ones((3, 4), np.float64))
-    with pytest.raises(InputError, match="takes float32, the data gives float64"):
+    data = samples(tmp_path, input=np.ones((3, 4), np.uint8))
+    with pytest.raises(InputError, match="takes float32, the data gives uint8"):
         tensors.check_inputs(model(spec("x", 4)), data)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_real_numbers_become_float32(dtype: type, tmp_path: Path) -> None:
+    tensors.check_inputs(model(spec("x", 4)), samples(tmp_path, input=np.ones((3, 4), dtype)))
+    made = tensors.fitted(np.array([0.1, 2.0], dtype), spec("x", 2))
+    assert made.dtype == np.float32 and np.allclose(made, [0.1, 2.0], atol=1e-3)
+
+
+def test_a_real_number_beyond_float32_is_refused() -> None:
+    with pytest.raises(InputError, match="input 'x': a value of the data is out of range for float32"):
+        tensors.fitted(np.array([1e300]), spec("x", 1))
 
 
 def test_a_missing_array_is_named(tmp_path: Path) -> None:

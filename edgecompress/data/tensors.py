@@ -237,21 +237,25 @@ def converting(dtype: str) -> str:
 
 def _fits(spec: TensorSpec, dtype: str) -> bool:
     """Whether `fitted` makes an input out of an array of another dtype."""
-    widened = (spec.dtype, dtype) == ("float32", "float16") or (spec.dtype == "int32" and dtype in AS_INT32)
+    real = spec.dtype == "float32" and dtype in ("float16", "float64")
+    widened = real or (spec.dtype == "int32" and dtype in AS_INT32)
     return widened or (spec.quantization is not None and dtype == "float32")
 
 
 def fitted(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
-    """An array converted to the input's type: halves and whole numbers to 32 bits, or quantized, as the file has it.
+    """An array converted to the input's type: numbers to 32 bits, or quantized, as the file has it.
 
     Raises InputError where a number does not fit into 32 bits.
     """
+    import numpy as np
+
     if str(array.dtype) == spec.dtype:
         return array
     if spec.quantization is not None:
         return quantized(array, spec.quantization, spec.dtype)
-    narrowed = array.astype(spec.dtype)
-    if (narrowed != array).any():
+    with np.errstate(over="ignore"):
+        narrowed = array.astype(spec.dtype)
+    if (np.isinf(narrowed) if narrowed.dtype.kind == "f" else narrowed != array).any():
         raise InputError(
             f"input '{spec.name}': a value of the data is out of range for {spec.dtype}, the type in the model file"
         )

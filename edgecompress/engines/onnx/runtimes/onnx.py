@@ -95,6 +95,7 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
     """By tf2onnx: only this road needs it, and TensorFlow."""
     try:
         savedmodel.tensorflow()
+        import onnx
         import tf2onnx
     except ImportError as error:
         raise MissingDependency(
@@ -115,7 +116,14 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
     except Exception as error:  # tf2onnx raises ValueError, RuntimeError, TensorFlow's own
         raise StageFailed(f"runtime onnx: tf2onnx: {first_line(error)}") from error
     _order(proto.graph)
-    return _without_erfc(proto)
+    proto = _without_erfc(proto)
+    known = {schema.name for schema in onnx.defs.get_all_schemas()}
+    if lacking := sorted({n.op_type for n in proto.graph.node if not n.domain} - known):  # which tf2onnx leaves as is
+        raise StageFailed(
+            f"runtime onnx: ONNX has no operator for TensorFlow's {', '.join(lacking)}; compute it by other operators, "
+            "or outside of the net"
+        )
+    return proto
 
 
 def _without_erfc(proto: onnx.ModelProto) -> onnx.ModelProto:
