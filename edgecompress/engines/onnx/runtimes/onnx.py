@@ -255,7 +255,10 @@ def read(request: Request) -> Artifact:
 def checked(file: Path) -> onnx.ModelProto:
     """The model in a file, with its external data: valid, its weights finite and no inputs. Raises InputError."""
     proto = _parsed(file)
-    settling.one_opset(proto)
+    try:
+        settling.one_opset(proto)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not an ONNX model, or truncated or damaged; export or copy it again") from error
     _check_functions(proto, file)
     for nodes in (proto.graph.node, *(function.node for function in proto.functions)):
         settling.type_attributes(nodes)
