@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.litert import quantizer, weight_edits
+from edgecompress.engines.litert import model_file, quantizer, weight_edits
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
@@ -97,7 +97,18 @@ def apply(request: Request) -> Artifact:
     facts: dict[str, Json] = {**how, "samples": used(batches), "skipped": skipped}
     few = weight_edits.rounded(data, options.weight_bits, skipped)
     made = quantizer.quantized(weight_edits.lifted(few, ranges), recipe, ranges)
-    return quantizer.artifact(request, weight_edits.narrowed(made, options.weight_bits), facts)
+    made = weight_edits.narrowed(made, options.weight_bits)
+    if "WHILE" in model_file.types(data):
+        from ai_edge_litert.interpreter import Interpreter
+
+        try:
+            Interpreter(model_content=made).allocate_tensors()
+        except (ValueError, RuntimeError) as error:
+            raise StageFailed(
+                "litert_int8: the steps of its LSTM or GRU are a loop, of which ai-edge-quantizer makes a file that "
+                "LiteRT refuses; use int8-dynamic, or build the layer with unroll=True"
+            ) from error
+    return quantizer.artifact(request, made, facts)
 
 
 def _recipe() -> RecipeManager:
