@@ -537,6 +537,37 @@ def test_int8_of_what_is_joined_keeps_the_numbers_that_are_read_elsewhere(
     assert db(wanted, np.concatenate(found)) > 25
 
 
+@pytest.mark.parametrize("joined", [False, True], ids=["if", "switch and merge"])
+@pytest.mark.parametrize("training", [False, True])
+def test_of_a_branch_that_is_decided_the_one_that_is_taken_stays(joined: bool, training: bool, tmp_path: Path) -> None:
+    """As nets of TensorFlow 1 have dropout, by a placeholder that is fed in training alone."""
+    v1, x = tf.compat.v1, np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32)
+    (v1.disable_control_flow_v2 if joined else v1.enable_control_flow_v2)()
+    try:
+        with v1.Graph().as_default() as graph, v1.Session(graph=graph) as session:
+            given = v1.placeholder(tf.float32, [None, 6], "x")
+            phase = v1.placeholder_with_default(training, [], "training")
+            made = tf.matmul(given, v1.get_variable("w", [6, 4], use_resource=False))
+            branches = [lambda: made * 2.0 + 1.0, lambda: made + tf.random.uniform([])]
+            answer = tf.nn.relu(tf.cond(phase, *(branches if training else branches[::-1])))
+            session.run(v1.global_variables_initializer())
+            wanted = session.run(answer, {given: x})
+            builder = v1.saved_model.Builder(str(tmp_path / "saved"))
+            told = v1.saved_model.predict_signature_def({"x": given}, {"y": answer})
+            builder.add_meta_graph_and_variables(session, ["serve"], {"serving_default": told})
+            builder.save()
+    finally:
+        v1.enable_control_flow_v2()
+    net = read(tmp_path / "saved", tmp_path / "net")
+    np.testing.assert_allclose(source.open(net, 1).run({"x": x})["y"], wanted, rtol=1e-5)
+    for runtime in ("litert", *(["onnx"] if TF2ONNX else [])):
+        engine = registry.load("runtimes", runtime)
+        (tmp_path / runtime).mkdir()
+        file = engine.export(Request({"model": net}, tmp_path / runtime, None, Context(batch=1)))
+        found = [next(iter(engine.open(file, 1).run({"x": row[None]}).values())) for row in x]
+        np.testing.assert_allclose(np.concatenate(found), wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("size", "stride", "same"), [((17, 18), 10, False), ((16, 20), 4, False), ((21, 19), 10, True)]
 )

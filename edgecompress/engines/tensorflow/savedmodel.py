@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,15 @@ def numbered(graph: GraphDef) -> GraphDef:
     del graph.library.function[:]
     graph.library.function.extend(kept)
     return graph
+
+
+def called(nodes: Iterable[NodeDef], graph: GraphDef) -> Iterator[NodeDef]:
+    """Those nodes, and those of the functions that they call."""
+    functions = {function.signature.name: function for function in graph.library.function}
+    nodes = list(nodes)
+    yield from nodes
+    for name in dict.fromkeys(_used(nodes, functions)):
+        yield from functions[name].node_def
 
 
 def _used(nodes: Any, functions: Mapping[str, Any]) -> Iterator[str]:

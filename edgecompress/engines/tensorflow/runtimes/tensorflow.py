@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core.errors import InputError, first_line
 from edgecompress.core.model import OPEN, Artifact, Dim, Request, TensorSpec
 from edgecompress.data import declared_ends
-from edgecompress.engines.tensorflow import savedmodel
+from edgecompress.engines.tensorflow import known_branches, savedmodel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -220,8 +220,13 @@ def _frozen(
         loaded = tf.saved_model.load(str(savedmodel.loadable(folder, copy)))
         signature = _settled(tf, _signature(loaded.signatures, path), data)
         # the parts of convert_variables_to_constants_v2, which takes no graph that writes a variable
-        inlined = convert_to_constants._FunctionConverterDataInEager(signature, False, False)
-        graph, indices = convert_to_constants._replace_variables_by_constants(inlined)
+        for lowered in (False, True):
+            inlined = convert_to_constants._FunctionConverterDataInEager(signature, lowered, False)
+            graph, indices = convert_to_constants._replace_variables_by_constants(inlined)
+            known_branches.settle_defaults(graph, [tensor.op.name for tensor in signature.inputs])
+            if not known_branches.has_if(graph):
+                break
+        known_branches.take(graph)
         _prune(graph, [tensor.op.name for tensor in signature.outputs], path)
         frozen = convert_to_constants._construct_concrete_function(signature, graph, indices)
     except InputError:
@@ -256,7 +261,7 @@ def _prune(graph: GraphDef, outputs: Sequence[str], path: Path) -> None:
         return found
 
     used = sources(*outputs)
-    for node in (*map(nodes.get, used), *(n for function in graph.library.function for n in function.node_def)):
+    for node in savedmodel.called(map(nodes.get, used), graph):
         if DRAWS.match(node.op):
             raise InputError(
                 f"{path}: '{node.name}' draws random numbers ({node.op}), which net.export of Keras 3 keeps of "
