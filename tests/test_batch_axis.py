@@ -67,6 +67,14 @@ def test_an_output_of_another_length_is_refused(net: Net, shape: str) -> None:
         check(net)
 
 
+def test_an_output_as_long_as_the_data_says_is_refused_with_what_to_do() -> None:
+    x = np.array([[0.0, 1.0, 2.0]])
+    with pytest.raises(
+        InputError, match=r"'y' is \[2, 1\] for 1 item: axis 0 must be of length 1; .* by TopK or a Pad"
+    ):
+        batch_axis.check(lambda inputs: {"y": np.argwhere(inputs["x"][0])}, {"x": x}, {"y": np.argwhere(x[0])})
+
+
 @pytest.mark.parametrize(
     "net",
     [

@@ -649,20 +649,23 @@ def test_an_average_pool_is_onnx_runtimes_in_openvino_and_in_int8(
     assert np.abs(ort.open(int8, 1).run({"x": x})["y"] - expected).max() < 0.03 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("largest", [10.0, 300.0])
-def test_int8_keeps_small_numbers_that_are_joined_with_large_ones(tmp_path: Path, largest: float) -> None:
+def test_int8_keeps_small_numbers_that_are_joined_with_large_ones(tmp_path: Path, largest: float, scaled: bool) -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(20, 3, 8, 8)).astype("float32")
     w, v = (random.normal(size=s).astype("float32") for s in ((4, 3, 1, 1), (4, 3, 1, 1)))
-    read = random.normal(size=(5, 8, 1, 1)).astype("float32") * np.repeat([1.0, 1 / largest], 4)[:, None, None]
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["small"]),
         helper.make_node("Conv", ["x", "v"], ["large"]),
         helper.make_node("Concat", ["small", "large"], ["both"], axis=1),
         helper.make_node("Relu", ["both"], ["r"]),
-        helper.make_node("Conv", ["r", "read"], ["y"]),
+        *([helper.make_node("Mul", ["r", "s"], ["m"])] if scaled else []),
+        helper.make_node("Conv", ["m" if scaled else "r", "read"], ["y"]),
     ]
-    weights = {"w": w, "v": v * largest, "read": read.astype("float32")}
+    shares = np.repeat([1.0, 1 / largest], 4)[:, None, None].astype("float32")
+    read = random.normal(size=(5, 8, 1, 1)).astype("float32") * (1 if scaled else shares)
+    weights = {"w": w, "v": v * largest, "read": read, **({"s": shares} if scaled else {})}
     model = proto(nodes, {"x": ["n", 3, 8, 8], "y": ["n", 5, 8, 8]}, weights)
     expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
     found = ort.open(quantized(tmp_path, model, x), 1).run({"x": x})["y"]

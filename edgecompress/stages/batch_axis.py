@@ -15,6 +15,11 @@ QUANTIZED = 1e-3  # of the energy of an answer: the ranges of a batch that is qu
 ROUNDING = 1e-6  # of the energy of an output that is the same for all items
 EXPORT = "export the model with the items on axis 0 of each input and output"
 
+LONG = (
+    "axis 0 must be of length 1; one as long as the data says (NonZero, NonMaxSuppression, Compress, Unique) cannot be "
+    "compared: make it as long as can be, by TopK or a Pad, and give the count as an output"
+)
+
 
 def check(
     infer: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
@@ -31,11 +36,9 @@ def check(
     count = len(next(iter(inputs.values())))
     for name, output in outputs.items():
         if output.shape[:1] != (count,):
-            shape = list(output.shape)
+            remedy = f"axis 0 must be theirs; {EXPORT}" if count > 1 else LONG
             raise InputError(
-                f"the source's output '{name}' is {shape} for {count} items: axis 0 must be theirs; {EXPORT}; one "
-                "that is as long as the data says (NonZero, NonMaxSuppression, Compress, Unique) cannot be compared: "
-                "make it as long as can be, by TopK or a Pad, and give the count as an output"
+                f"the source's output '{name}' is {list(output.shape)} for {count} item{'s' * (count > 1)}: {remedy}"
             )
     # a copy: ascontiguousarray keeps the negative stride of an axis of length 1, which torch refuses
     turned = infer({name: array[::-1].copy() for name, array in inputs.items()})

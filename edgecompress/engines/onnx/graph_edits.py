@@ -159,13 +159,14 @@ def to_their_ends(file: Path, names: Sequence[str]) -> list[str]:
     return floats
 
 
-def reading(file: Path, names: Sequence[str]) -> list[str]:
-    """The products that read an output of those nodes: in int8 they would round it after all."""
+def reading(file: Path, names: Sequence[str], products: bool = True) -> list[str]:
+    """The products, or all nodes, that read an output of those nodes: in int8 they would round it after all."""
     import onnx
 
     nodes = onnx.load_model(file).graph.node
     made = {output for node in nodes if node.name in names for output in node.output}
-    return [n.name for n in nodes if n.op_type in PRODUCTS and n.name not in names and not made.isdisjoint(n.input)]
+    readers = (node for node in nodes if node.name not in names and not made.isdisjoint(node.input))
+    return [node.name for node in readers if node.op_type in PRODUCTS or not products]
 
 
 def order_as(file: Path, source: Path) -> None:

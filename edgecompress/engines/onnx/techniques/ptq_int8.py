@@ -102,6 +102,7 @@ def apply(request: Request) -> Artifact:
         skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
         coarse = to_their_ends(prepared, list(_coarse(prepared, ranges)))
+        coarse += reading(prepared, coarse, products=False)
         found = dict.fromkeys([*coarse, *_masking(prepared, ranges), *_pools(prepared), *_behind(prepared)])
         skipped += [name for name in found if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
