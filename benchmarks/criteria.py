@@ -21,10 +21,11 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from edgecompress.commands import analyze, job_run
+from edgecompress.commands import analyze
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
 from edgecompress.pipeline import job
+from edgecompress.pipeline.job_request import Options
 from edgecompress.techniques import prune_channels
 from edgecompress.techniques._pruning import criteria
 
@@ -43,7 +44,7 @@ def main() -> int:
     sys.path.insert(0, str(EXAMPLE))  # the factory's module
     torch.set_num_threads(1)
     wanted = analyze.AnalysisRequest()
-    options = job_run.Options(store=asked.store)
+    options = Options(store=asked.store)
     outcomes = analyze.analyze(str(EXAMPLE / "source.toml"), wanted, options=options).outcomes
     model, samples = (outcomes[stage].artifact for stage in ("source", "data"))
     assert model is not None and samples is not None

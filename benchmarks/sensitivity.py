@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from edgecompress.commands import analyze, job_run
+from edgecompress.commands import analyze
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
 from edgecompress.formats import torch_module
 from edgecompress.pipeline import job
+from edgecompress.pipeline.job_request import Options
 from edgecompress.techniques import prune_channels
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "resnet20"
@@ -69,7 +70,7 @@ def measured(ratios: Sequence[float], asked: argparse.Namespace) -> dict[str, An
     Nats, points and measures: the more, the more sensitive.
     """
     wanted = analyze.AnalysisRequest((), analyze.SensitivityRequest("ratio", "filter"))
-    options = job_run.Options(store=asked.store)
+    options = Options(store=asked.store)
     outcomes = analyze.analyze(str(EXAMPLE / "source.toml"), wanted, options=options, samples=asked.images).outcomes
     model, samples = (outcomes[stage].artifact for stage in ("source", "data"))
     assert model is not None and samples is not None

@@ -26,6 +26,7 @@ from edgecompress.core import stats
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Target, Variant
 from edgecompress.pipeline import job, plan
+from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.verification import RUN_CONTEXT
 
@@ -129,7 +130,7 @@ def measured(net: str, asked: argparse.Namespace) -> list[dict[str, Any]]:
     ways = asked.only.split(",")
     wanted = jobs(net, ways, asked.threads)
     steps = plan.deploy(wanted)
-    walk = job_run.begin(wanted, job_run.Options(store=asked.store), f"sparsity>{net}")
+    walk = job_run.begin(wanted, Options(store=asked.store), f"sparsity>{net}")
     walk.path = [str(HERE.parent), *walk.path]  # where the factories are
     made = {candidate.name: candidate.artifact for candidate in steps.candidates}
     needed = needs(made.values(), {stage.name: stage for stage in steps.stages})

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgecompress.commands.check import Checked, check
     from edgecompress.commands.deploy import deploy
     from edgecompress.commands.diagnose import Diagnosis, DiagnosisRequest, diagnose
-    from edgecompress.commands.job_run import Options, Result
+    from edgecompress.commands.job_run import Result
     from edgecompress.commands.package import package
     from edgecompress.commands.profile import profile
     from edgecompress.commands.search import SearchResult, search
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from edgecompress.commands.trim import Trimmed, trim
     from edgecompress.commands.verify import verify
     from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
+    from edgecompress.pipeline.job_request import Options
 
 _HOMES = {
     "commands.advise": ("Advised", "advise"),
@@ -27,13 +28,14 @@ _HOMES = {
     "commands.check": ("Checked", "check"),
     "commands.deploy": ("deploy",),
     "commands.diagnose": ("Diagnosis", "DiagnosisRequest", "diagnose"),
-    "commands.job_run": ("Options", "Result"),
+    "commands.job_run": ("Result",),
     "commands.package": ("package",),
     "commands.profile": ("profile",),
     "commands.search": ("SearchResult", "search"),
     "commands.train": ("train",),
     "commands.trim": ("Trimmed", "trim"),
     "commands.verify": ("verify",),
+    "pipeline.job_request": ("Options",),
     "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
 }
 __all__ = [

@@ -15,7 +15,7 @@ BY_NAME = [f"  stages -. by name .-> {folder}" for folder in ("engines", "plugin
 # Each step: the file or folder below edgecompress/, and what it does there.
 DEPLOY = (
     ("cli/main.py", "reads the command line"),
-    ("cli/handlers.py", "turns arguments into a request"),
+    ("cli/commands/deploy.py", "turns arguments into a request"),
     ("pipeline/job.py", "reads target, device, profile, source: one job"),
     ("pipeline/plan.py", "turns the job into stages"),
     ("commands/deploy.py", "runs the plan, ships the choice"),

@@ -13,8 +13,8 @@ from small_onnx import conv_net
 
 from edgecompress.cli.main import main
 from edgecompress.commands.advise import _ordered, advise
-from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.pipeline.job_request import Options
 from edgecompress.reporting import expected_gains, model
 from edgecompress.reporting.expected_gains import KINDS, Record, expected
 

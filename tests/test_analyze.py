@@ -20,6 +20,7 @@ from edgecompress.core.settings import Roof
 from edgecompress.data import tensors
 from edgecompress.formats import sparsity, torch_module
 from edgecompress.pipeline.job import job
+from edgecompress.pipeline.job_request import Options
 from edgecompress.stages import analyze, trace
 from edgecompress.stages.analyze import page, sensitivity
 
@@ -217,7 +218,7 @@ def test_levels_go_from_the_weakest_to_the_strongest() -> None:
 def test_a_kind_that_is_not_read_is_refused_by_name(tmp_path: Path) -> None:
     made = nulls.make(tmp_path)
     with pytest.raises(InputError, match=r"analyze reads torch nets, \.onnx and \.tflite files, not kind 'null'"):
-        analysis.analyze(made["model"], options=analysis.job_run.Options(store=tmp_path / "store"))
+        analysis.analyze(made["model"], options=Options(store=tmp_path / "store"))
 
 
 # --------------------------------------------------------------------------- what is told

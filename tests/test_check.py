@@ -13,11 +13,11 @@ from small_onnx import conv_net
 
 from edgecompress.cli.main import main
 from edgecompress.commands.check import Checked, check, text
-from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact
 from edgecompress.core.operations import Operation
 from edgecompress.engines.onnx import operations as onnx_operations
+from edgecompress.pipeline.job_request import Options
 
 
 @pytest.fixture

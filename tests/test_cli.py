@@ -23,9 +23,9 @@ from edgecompress.cli import console, main
 from edgecompress.cli import progress as progress_module
 from edgecompress.cli.progress import Progress
 from edgecompress.commands import deploy, init
-from edgecompress.commands.job_run import Options
 from edgecompress.core import catalog, config, environments, settings
 from edgecompress.core.model import Artifact, Outcome, Stage
+from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import Event
 
 pytestmark = pytest.mark.slow

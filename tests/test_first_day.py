@@ -19,11 +19,11 @@ from small_onnx import conv_net, images
 
 from edgecompress.cli import main
 from edgecompress.commands import deploy
-from edgecompress.commands.job_run import Options
 from edgecompress.core import environments
 from edgecompress.core.errors import Unreachable
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import Options
 
 LIMIT_S = 5.0  # of CPU, beyond importing the user's module: a busy machine changes the time on a clock alone
 NETS = """
@@ -267,9 +267,9 @@ def test_the_program_alone_lists_its_commands_by_what_they_are_for(capsys: pytes
     assert main.main([]) == 2
     told = capsys.readouterr()
     assert not told.err and main.main(["--help"]) == 0 and capsys.readouterr().out == told.out
-    for purpose, entries in main.PURPOSES.items():
-        part = told.out.partition(f"\n{purpose}:\n")[2].partition("\n\n")[0]
-        assert all(entry.name in part for entry in entries)
+    for name, head in main.commands():
+        part = told.out.partition(f"\n{head['PURPOSE']}:\n")[2].partition("\n\n")[0]
+        assert name.replace("_", " ") in part
 
 
 def test_a_target_that_is_not_reached_does_not_stop_the_others(

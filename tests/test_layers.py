@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from edgecompress.core import registry
+from edgecompress.core import extras, registry
 from edgecompress.core.package_files import PACKAGE
 
 # From the ground up: a file imports from its own folder and from lower ones, at its top or inside a function.
@@ -31,6 +31,7 @@ LAYERS = (
     ("commands",),
     ("testing",),
     ("cli",),
+    ("extras",),
 )
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 # Which engine builds on which; no other engine imports another's files.
@@ -80,8 +81,8 @@ def folder(name: str) -> str:
 
 
 def kind(name: str) -> str:
-    """What a module of `plugins` or `engines` belongs to: the kind of plug-in, or the engine."""
-    return name.split(".")[2] if folder(name) in ("plugins", "engines") and name.count(".") > 1 else ""
+    """What a module of `plugins`, `engines` or `extras` belongs to: the kind of plug-in, the engine, the extra."""
+    return name.split(".")[2] if folder(name) in ("plugins", "engines", "extras") and name.count(".") > 1 else ""
 
 
 PLUGINS = {registry.load(kind, name).__name__ for kind in registry.KINDS for name in registry.names(kind)}
@@ -119,6 +120,17 @@ def test_engines_import_each_other_only_as_they_build_on_each_other() -> None:
     engines = [name for name in MODULES if folder(name) == "engines"]
     found = {(kind(name), kind(n)) for name in engines for n in imports(MODULES[name]) if folder(n) == "engines"}
     assert {(one, other) for one, other in found if one != other} == BUILDS_ON
+
+
+@pytest.mark.parametrize("name", sorted(n for n in MODULES if folder(n) == "extras"))
+def test_an_extra_imports_no_other_extra(name: str) -> None:
+    assert {kind(n) for n in imports(MODULES[name]) if folder(n) == "extras"} - {"", kind(name)} == set()
+
+
+def test_the_commands_that_an_extra_would_take_along_are_those_that_it_has() -> None:
+    found = {n.split(".")[2] for n in MODULES if folder(n) == "extras" and n.count(".") > 1}
+    here = {name: sorted(PACKAGE.glob(f"extras/{name}/commands/[a-z]*.py")) for name in sorted(found)}
+    assert {name: tuple(file.stem.replace("_", " ") for file in files) for name, files in here.items()} == extras.COMMANDS
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

@@ -12,7 +12,7 @@ import nulls
 import plugins
 import pytest
 
-from edgecompress.cli import mcp_server
+from edgecompress.extras.mcp import server as mcp_server
 from edgecompress.cli.main import main
 
 if TYPE_CHECKING:

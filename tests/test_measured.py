@@ -27,13 +27,14 @@ from report_inputs import HOSTILE
 from rich.console import Console
 
 from edgecompress.cli import main
-from edgecompress.commands import deploy, job_run
+from edgecompress.commands import deploy
 from edgecompress.commands import report as reporting
 from edgecompress.core import stats
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact
 from edgecompress.core.package_contents import digest
 from edgecompress.core.session_stats import in_numbers
+from edgecompress.pipeline.job_request import Options
 from edgecompress.reporting import external_results, external_rows, html, markdown, model, terminal
 from edgecompress.reporting import external_section as faces
 
@@ -402,7 +403,7 @@ def test_a_kill_between_keeping_and_showing_loses_nothing(folder: Path, moment: 
 @pytest.mark.prove
 def test_a_new_deploy_of_the_same_bytes_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = job_run.Options(store=tmp_path / "store", out=tmp_path / "out")
+    options = Options(store=tmp_path / "store", out=tmp_path / "out")
     ways = {"profile": "quick", "settings": nulls.FAST}
     deploy.deploy(**nulls.make(tmp_path / "net"), **ways, options=options)
     reporting.add(tmp_path / "out", of(tmp_path / "out", told()), options)

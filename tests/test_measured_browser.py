@@ -20,7 +20,8 @@ from report_browser import (
 )
 from report_inputs import HOSTILE
 
-from edgecompress.commands import job_run, report
+from edgecompress.commands import report
+from edgecompress.pipeline.job_request import Options
 from edgecompress.reporting import external_section, model
 
 pytestmark = needed
@@ -38,7 +39,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         told(HOSTILE, 90_000, self_test="fail"),
     ]
     files = of(folder, *sessions(6), *others)
-    report.add(folder, files, job_run.Options(store=folder.parent / "store"))
+    report.add(folder, files, Options(store=folder.parent / "store"))
     return folder
 
 

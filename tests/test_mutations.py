@@ -17,7 +17,6 @@ import pytest
 from mutators import FAULTS, plant
 
 import edgecompress
-from edgecompress.commands.job_run import Options
 from edgecompress.core import registry
 from edgecompress.core.errors import StageFailed, kind_of
 from edgecompress.core.model import Artifact, Context, Request
@@ -26,6 +25,7 @@ from edgecompress.data import tensors
 from edgecompress.device import agent_client
 from edgecompress.device.agent import __main__ as agent
 from edgecompress.device.request import AgentRequest
+from edgecompress.pipeline.job_request import Options
 from edgecompress.stages import verify
 
 pytestmark = pytest.mark.slow

@@ -18,6 +18,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.package_contents import CARD, PAYLOAD
 from edgecompress.core.package_names import names
 from edgecompress.core.settings import Preprocess, Spectrogram
+from edgecompress.pipeline.job_request import Options
 from edgecompress.plugins.packagers import _ios_checks, _ios_spec, ios
 
 KINDS = tuple(ios.FORMATS)
@@ -391,12 +392,12 @@ compress = [{steps}]
 @pytest.mark.prove
 def test_the_demo_ships_packs_and_verifies_as_core_ml(tmp_path: Path, shared_store: Path, name: str) -> None:
     pytest.importorskip("coremltools")
-    from edgecompress.commands import deploy, job_run, package
+    from edgecompress.commands import deploy, package
     from edgecompress.packaging.verify import verify
 
     steps = ", ".join(f'{{ use = "{step["use"]}" }}' for step in SHIPPED[name])
     (tmp_path / "ship.toml").write_text(TARGET.format(name=name, steps=steps))
-    options = job_run.Options(store=shared_store, out=tmp_path / "dist")
+    options = Options(store=shared_store, out=tmp_path / "dist")
     done = deploy.deploy(target=str(tmp_path / "ship.toml"), profile="quick", options=options)
     assert done.exit_code == 0, done.message
     packed = package.package(tmp_path / "dist", out=tmp_path / "a.zip")

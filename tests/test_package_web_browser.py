@@ -19,9 +19,10 @@ import report_browser
 import vectors
 from package_web import Page, Served, changed, drop, opened, packed, serving, wait, wrong_byte
 
-from edgecompress.commands import deploy, job_run, report
+from edgecompress.commands import deploy, report
 from edgecompress.commands.shipped_folder import shipped as found_in
 from edgecompress.core.package_contents import artifact
+from edgecompress.pipeline.job_request import Options
 from edgecompress.reporting import external_results
 
 pytestmark = [*report_browser.needed, pytest.mark.ortweb, pytest.mark.slow]
@@ -41,7 +42,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory, shared_store: Path) -> dic
     place = tmp_path_factory.mktemp("shipped")
     outs = {}
     for variant in VARIANTS:
-        options = job_run.Options(store=shared_store, out=place / variant)
+        options = Options(store=shared_store, out=place / variant)
         assert deploy.deploy(target="web", only=(variant,), profile="quick", options=options).exit_code == 0
         outs[variant] = place / variant
     return outs
@@ -257,7 +258,7 @@ def test_the_benchmark_answers_what_the_report_reads(page: Page, shipped: dict[s
     assert found.model.sha256 == external_results.digest(found_in(shipped[variant])[0])
     assert page.browser.find_element("id", "download").get_attribute("href").startswith("blob:")
     (tmp_path / "measured.json").write_text(text, encoding="utf-8")
-    told = report.add(shipped[variant], [tmp_path / "measured.json"], job_run.Options(store=tmp_path / "store"))
+    told = report.add(shipped[variant], [tmp_path / "measured.json"], Options(store=tmp_path / "store"))
     assert "A <b>phone</b>" in json.dumps(told)
 
 

@@ -320,7 +320,7 @@ def test_a_metric_that_does_not_exist_is_refused_before_anything_runs() -> None:
 
 def test_diagnose_names_its_own_option(tmp_path: Path) -> None:
     from edgecompress.commands import diagnose
-    from edgecompress.commands.job_run import Options
+    from edgecompress.pipeline.job_request import Options
 
     with pytest.raises(NotFound, match=r"--variant int9: .* has no such variant, did you mean 'int8'"):
         diagnose.diagnose(request=diagnose.DiagnosisRequest(variant="int9"), options=Options(store=tmp_path))

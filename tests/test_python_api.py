@@ -51,8 +51,8 @@ def kept(tmp_path: Path) -> Callable[..., Path]:
     options = Options(store=tmp_path / "store")
 
     def write(model: Any = None, data: Any = None, **more: Any) -> Path:
-        written = objects.written(model, data, options, **more)
-        return Path(written[1 if model is None else 0] or "")
+        written = objects.written(model, {"data": data, **more}, options)
+        return Path(str(written["data" if model is None else "model"] or ""))
 
     return write
 

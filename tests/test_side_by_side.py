@@ -236,7 +236,7 @@ def test_threads_of_what_works_beside_others_do_not_spin(
 
 
 def test_no_job_at_all_is_refused() -> None:
-    from edgecompress.commands.job_run import Options
+    from edgecompress.pipeline.job_request import Options
 
     with pytest.raises(InputError, match="jobs: must be at least 1, not 0"):
         Options(jobs=0)

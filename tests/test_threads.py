@@ -46,7 +46,7 @@ def test_the_fastest_number_of_threads_ships_and_is_measured_with_it_again(tmp_p
 def test_each_variant_but_the_references_is_there_with_each_number(threads: Any, tmp_path: Path) -> None:
     toml = 'description = "two cores"\ntransport = "host"\nplatform = "linux-x86_64"\ncores = 2\n'
     (tmp_path / "two.toml").write_text(toml, encoding="utf-8")
-    asked = job.job(None, "x86", str(tmp_path / "two.toml"), threads=threads, only="int8,fp32")
+    asked = job.job(None, "x86", device=str(tmp_path / "two.toml"), threads=threads, only="int8,fp32")
     assert asked.only == ("int8", "fp32", "int8-2-threads")
     own = [v for v in asked.target.value.variant if v.threads]
     assert [(v.name, v.threads) for v in own] == [("int8-2-threads", 2)]

@@ -23,9 +23,9 @@ import pytest
 import sshd
 
 from edgecompress.commands import profile
-from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import InputError, StageFailed, Unreachable
 from edgecompress.device import agent_client
+from edgecompress.pipeline.job_request import Options
 from edgecompress.plugins.transports import ssh
 from edgecompress.testing import conformance
 

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,16 @@ def say(args: argparse.Namespace, data: object, text: str) -> None:
         print_json(data)
     else:
         print(text)
+
+
+def steps(args: argparse.Namespace) -> Callable[[str], None]:
+    """Tells the steps of a long job on stderr, unless it is to be quiet."""
+
+    def says(line: str) -> None:
+        if not args.quiet:
+            print(one_line(line), file=sys.stderr, flush=True)
+
+    return says
 
 
 def duration(seconds: float) -> str:

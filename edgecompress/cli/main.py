@@ -1,4 +1,4 @@
-"""The command line: arguments in, exit code out. The commands are in `grammar`, what they print in `console`."""
+"""The command line: arguments in, exit code out. The commands are plug-ins, what they print is in `console`."""
 
 from __future__ import annotations
 
@@ -9,20 +9,43 @@ import signal
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from pathlib import Path
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NoReturn
 
 from edgecompress.cli import signals, streams
-from edgecompress.cli.grammar import analysis, deploying, machines, results, schedules, shipped
-from edgecompress.cli.grammar.entry import Command, CommandGroup, Help, add, argument
+from edgecompress.cli.arguments import COMMON, Command, Help, argument
+from edgecompress.core import extras, registry
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
 from edgecompress.core.plain_text import escaped, one_line
+from edgecompress.core.plugins import CommandPlugin
+from edgecompress.core.version import __version__
 
 LONGEST = 2000  # characters of an error
 INTERRUPTED = 130
 UNREAD = 128 + 13  # as a program ends that SIGPIPE kills
+LISTED = "list what there is"
+PURPOSES = (  # in the order of the help
+    "take a model to a device",
+    "look into a model",
+    "train under a schedule",
+    "use what was shipped",
+    "compare results",
+    LISTED,
+    "set up",
+)
+LISTS = {
+    "targets": "what a deploy can make",
+    "devices": "where a deploy can measure",
+    "profiles": "how long and how often a deploy measures",
+    "techniques": "ways to compress",
+    "runtimes": "inference engines",
+    "sensors": "sources of energy readings",
+    "profilers": "further measurements of the fastest variants",
+    "transports": "ways to reach a device",
+    "packagers": "formats of packages for apps",
+}
+SHOWN = {"targets": "x86", "devices": "host", "profiles": "quick"}
 BUG = "this is a bug: please report the text above with the output of `edgecompress doctor` to the project"
 
 
@@ -145,6 +168,8 @@ class _Parser(argparse.ArgumentParser):
         """Argparse lists all choices; the nearest one is told instead, where one is near."""
         if action.choices is not None and value not in action.choices:
             command = isinstance(action, argparse._SubParsersAction)
+            if command and (lost := extras.lost_command(str(value))):
+                raise argparse.ArgumentError(None, lost)
             hint = f"no {'command ' * command}{value!r}{did_you_mean(str(value), action.choices)}"
             raise argparse.ArgumentError(None if command else action, hint)
 
@@ -168,12 +193,13 @@ class _Root(_Parser):
                 listed = {each.dest: each for each in action._choices_actions}
         formatter.add_usage(self.usage, self._actions, ())
         formatter.add_text(self.description)
-        for purpose, entries in PURPOSES.items():
+        for purpose, entries in groupby(commands(), lambda each: each[1].get("PURPOSE", "others")):
+            names = [name.replace("_", " ") for name, _ in entries]
             formatter.start_section(purpose)
-            if entries is results.LISTED:
-                formatter.add_text(textwrap.fill(" ".join(entry.name for entry in entries), 70))
+            if purpose == LISTED:
+                formatter.add_text(textwrap.fill(" ".join(names), 70))
             else:
-                formatter.add_arguments([listed[entry.name] for entry in entries])
+                formatter.add_arguments([listed[name] for name in names])
             formatter.end_section()
         formatter.add_text(self.epilog)
         return formatter.format_help()
@@ -191,65 +217,74 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         "  edgecompress COMMAND --help                    # what a command takes, with examples",
         formatter_class=Help,
     )
-    root.add_argument("--version", action="version", version=_version())
-    commands = root.add_subparsers(
+    root.add_argument("--version", action="version", version=f"edgecompress {__version__}")
+    below = root.add_subparsers(
         title="commands", metavar="COMMAND", required=True, action=_Commands, parser_class=_Parser
     )
-    for entry in chain.from_iterable(PURPOSES.values()):
-        if words is None or entry.name.split()[:1] == [*words[:1]]:
-            add(commands, entry)
-        else:  # its arguments are not asked for
-            commands.add_parser(entry.name, help=entry.help)
+    for name, told in commands():
+        word = name.replace("_", " ")
+        if words is not None and word.split()[:1] != [*words[:1]]:  # its arguments are not asked for
+            below.add_parser(word, help=told["HELP"])
+        elif name in LISTS:
+            _add(below, word, _list(name))
+        else:
+            _add(below, word, registry.command(name))
     return root
 
 
-def _version() -> str:
-    from edgecompress.core.version import __version__
+def commands() -> list[tuple[str, dict[str, str]]]:
+    """Each command with its HELP, PURPOSE and ORDER, in the order of the help; nothing is imported."""
+    told = {name: registry.head("commands", name) for name in registry.names("commands")}
+    told |= {kind: {"HELP": f"list {kind}: {what}", "PURPOSE": LISTED} for kind, what in LISTS.items()}
+    purposes = [*PURPOSES, *sorted({head.get("PURPOSE", "others") for head in told.values()} - {*PURPOSES})]
 
-    return f"edgecompress {__version__}"
+    def place(entry: tuple[str, dict[str, str]]) -> tuple[int, int, int]:
+        name, head = entry
+        listed = [*LISTS].index(name) if name in LISTS else 0
+        return purposes.index(head.get("PURPOSE", "others")), int(head.get("ORDER", 100)), listed
 
-
-def _completion(args: argparse.Namespace) -> int:
-    import shtab
-
-    root = parser()
-    for action in _actions(root):
-        if action.type is Path:
-            action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab's own mark
-        if isinstance(action, _Commands):  # zsh takes `package verify` apart
-            action._choices_actions = [each for each in action._choices_actions if " " not in each.dest]
-            for name in [name for name in action.choices if " " in name]:
-                del action.choices[name]
-    print(shtab.complete(root, args.shell))
-    return 0
+    return sorted(((name, head) for name, head in told.items() if "HELP" in head), key=place)
 
 
-def _actions(below: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    for action in below._actions:
-        yield action
-        if isinstance(action, argparse._SubParsersAction):
-            for child in action.choices.values():
-                yield from _actions(child)
+def _list(kind: str) -> CommandPlugin:
+    """The command that lists a kind of files or plug-ins."""
+
+    def run(args: argparse.Namespace) -> int:
+        from edgecompress.cli import console
+        from edgecompress.commands import listing
+
+        rows = listing.one(kind, args.name) if args.name else listing.all_of(kind)
+        console.say(args, rows, listing.text(rows, console.width()))
+        return 0
+
+    examples = f"{kind}\n{kind} --json" + (f"\n{kind} {SHOWN[kind]}" if kind in SHOWN else "")
+    name = argument("name", nargs="?", metavar="NAME", help="show the details of this one")
+    words = f"list {kind}: {LISTS[kind]}"
+    return CommandPlugin(kind, sys.modules[__name__], help=words, examples=examples, arguments=(name,), run=run)
 
 
-COMPLETION = Command(
-    "completion",
-    "print a shell's completion script",
-    _completion,
-    "completion bash > ~/.local/share/bash-completion/completions/edgecompress",
-    (argument("shell", choices=("bash", "zsh", "tcsh")),),
-    description="Prints a completion script.",
-    common=False,
-)
-PURPOSES: dict[str, Sequence[Command | CommandGroup]] = {  # in the order of the help
-    "take a model to a device": deploying.COMMANDS,
-    "look into a model": analysis.COMMANDS,
-    "train under a schedule": schedules.COMMANDS,
-    "use what was shipped": shipped.COMMANDS,
-    "compare results": results.COMMANDS,
-    "list what there is": results.LISTED,
-    "set up": (*machines.COMMANDS, COMPLETION),
-}
+def _add(below: argparse._SubParsersAction[Any], name: str, command: CommandPlugin | Command) -> None:
+    """Adds a command, and those below it, to the grammar."""
+    told = command if isinstance(command, CommandPlugin) else None
+    described = told.description if told else ""
+    parser = below.add_parser(
+        name,
+        help=command.help,
+        description=described or f"{command.help[0].upper()}{command.help[1:]}.",
+        epilog="examples:\n" + "\n".join(f"  edgecompress {line}" for line in command.examples.splitlines())
+        if command.examples
+        else None,
+        formatter_class=argparse.HelpFormatter if told and told.commands else Help,
+    )
+    if told and told.commands:
+        group = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        for each in told.commands:
+            _add(group, each.name, each)
+        return
+    parser.set_defaults(command=command.run)
+    for each in (*(COMMON if not told or told.common else ()), *command.arguments):
+        parser.add_argument(*each.names, **each.settings)
+
 
 if __name__ == "__main__":
     sys.exit(main())

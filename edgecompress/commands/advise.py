@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Unpack
 
 from edgecompress.commands import analyze, check, job_run, objects
 from edgecompress.commands.check import CheckedVariant
-from edgecompress.commands.object_data import Data
-from edgecompress.commands.objects import Model
 from edgecompress.core import config, registry
 from edgecompress.core.errors import EdgeError, InputError, NoPath, did_you_mean, edge_errors
 from edgecompress.core.json import Json
@@ -22,15 +21,16 @@ from edgecompress.core.operations import MULTIPLYING, Operation
 from edgecompress.core.plain_text import plural, wrapped
 from edgecompress.core.settings import TRAIN, Variant
 from edgecompress.pipeline import conversion, first_stages, plan
-from edgecompress.pipeline.job import Job, Name
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, default, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.reporting import expected_gains, history, read
 from edgecompress.reporting.expected_gains import KINDS, OBJECTIVES, Expected, Interval, Record
 
 WIDTH = 100
+TOLD = ("data", "profile", "samples", "batch", "seed")  # keywords that the command of a row names
 REPORTS = 50  # of the history, the newest
-USUAL: Mapping[str, Json] = {"profile": "standard", "batch": 1, "seed": 0}
 ALIGN = 16  # channels: that is measured only on a device at hand
 LITTLE = 0.01  # of the MACs and of the weights: what changes less is no variant
 PRODUCTS = ("int8-weights", "int4")  # they round the weights of matrix products
@@ -89,19 +89,15 @@ class Advised:
         return text(self)
 
 
+@keywords
 @edge_errors
 def advise(
     model: Model | None = None,
     target: Name = "x86",
     *,
-    data: Data | None = None,
     objective: str = "latency",
-    profile: Name = "standard",
-    samples: int | None = None,
-    batch: int = 1,
-    seed: int = 0,
-    settings: Mapping[str, Json] | None = None,
-    options: job_run.Options | None = None,
+    options: Options | None = None,
+    **how: Unpack[How],
 ) -> Advised:
     """What fits `model` (None: the embedded demo) and a target, ranked by what is expected. Raises EdgeError.
 
@@ -109,17 +105,15 @@ def advise(
     """
     if objective not in OBJECTIVES:
         raise InputError(f"--objective {objective}: give {', '.join(OBJECTIVES)}{did_you_mean(objective, OBJECTIVES)}")
-    options = options or job_run.Options()
-    given, items = objects.written(model, data, options, batch, settings)
-    how = {"data": items, "profile": profile, "samples": samples, "batch": batch, "seed": seed, "settings": settings}
-    job = check.job_of(given, target, how)
-    how["data"] = items or ("random" if job.source.value.random else None)  # that a deploy has to be told
-    words = ["edgecompress", "deploy", *([given] if given else []), "--target", str(target)]
-    words += [
-        w for k, v in how.items() if k != "settings" and v not in (None, USUAL.get(k)) for w in (f"--{k}", str(v))
-    ]
+    options = options or Options()
+    request = objects.written(model, how, options) | JobRequest(target=target)
+    job = check.job_of(request)
+    data = request.get("data") or ("random" if job.source.value.random else None)  # that a deploy has to be told
+    words = ["edgecompress", "deploy", *([str(request["model"])] if request["model"] else []), "--target", str(target)]
+    for name, value in {**request, "data": data}.items():
+        words += [] if name not in TOLD or value in (None, default(name)) else [f"--{name}", str(value)]
     walk = job_run.begin(job, options, f"{job.source.given}>{job.target.path}")  # as a deploy: what is told, it told
-    return _Adviser(job, walk, words, settings or {}).advised(objective)
+    return _Adviser(job, walk, words, request.get("settings") or {}).advised(objective)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from edgecompress.commands import job_run, objects
-from edgecompress.commands.object_data import Data
-from edgecompress.commands.objects import Model
 from edgecompress.core import catalog, environments, output_place, registry
 from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
@@ -19,7 +17,8 @@ from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.plain_text import aligned
 from edgecompress.core.settings import Roof
 from edgecompress.pipeline import conversion, plan, variant_stages
-from edgecompress.pipeline.job import Job, Name, job
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import How, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
 
 STORED = "stages.weight_storage:run"
@@ -80,32 +79,24 @@ class AnalysisRequest:
     storage: bool = False
 
 
+@keywords
 @edge_errors
 def analyze(
     model: Model | None = None,
     request: AnalysisRequest | None = None,
     *,
-    data: Data | None = None,
-    metric: str | None = None,
-    samples: int | None = None,
-    threads: int = 1,
-    batch: int = 1,
-    seed: int = 0,
-    settings: Mapping[str, Json] | None = None,
-    options: job_run.Options | None = None,
+    options: Options | None = None,
+    **how: Unpack[How],
 ) -> Analysis:
     """Costs, zeros and, where asked for, sensitivity of `model` (None: the embedded demo). Raises EdgeError.
 
     The keywords are those of `deploy`.
     """
-    request, options = request or AnalysisRequest(), options or job_run.Options()
+    request, options = request or AnalysisRequest(), options or Options()
     file = Path(request.page) if request.page else None
     if file:
         output_place.check_file(file, "--html")
-    given, items = objects.written(model, data, options, batch, settings)
-    analysis_job = job(
-        given, data=items, metric=metric, samples=samples, threads=threads, batch=batch, seed=seed, settings=settings
-    )
+    analysis_job = job(**objects.written(model, how, options))
     names = request.devices.split(",") if isinstance(request.devices, str) else request.devices
     devices = [catalog.device(name) for name in names]
     steps = stages(analysis_job, request.sensitivity, request.storage)

@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any, TypedDict, cast
+from typing import TypedDict, Unpack, cast
 
 from edgecompress.commands import job_run, objects
-from edgecompress.commands.object_data import Data
-from edgecompress.commands.objects import Model
 from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError, edge_errors
-from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome
 from edgecompress.core.operations import MULTIPLYING, Operation
 from edgecompress.core.plain_text import plural
 from edgecompress.pipeline import conversion, first_stages, plan
-from edgecompress.pipeline.job import Job, Name, job
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
 
 NAMED = 5  # types of operators that are named
@@ -74,30 +72,25 @@ class Checked:
         return any(v["reached"] for t in self.targets.values() for v in t["variants"].values())
 
 
+@keywords
 @edge_errors
 def check(
     model: Model | None = None,
     target: Name | Sequence[Name] = "x86",
     *,
-    data: Data | None = None,
-    only: str | Sequence[str] = (),
-    samples: int | None = None,
-    batch: int = 1,
-    seed: int = 0,
-    settings: Mapping[str, Json] | None = None,
-    options: job_run.Options | None = None,
+    options: Options | None = None,
+    **how: Unpack[How],
 ) -> Checked:
     """What the targets make of `model` (None: the embedded demo): nothing is built. Raises EdgeError.
 
     The keywords are those of `deploy`; a file needs no data.
     """
-    options = options or job_run.Options()
-    given, items = objects.written(model, data, options, batch, settings)
+    options = options or Options()
+    request = objects.written(model, how, options)
     names: list[Name] = [*target] if isinstance(target, list | tuple) else [cast("Name", target)]
     targets: dict[str, CheckedTarget] = {}
     title = ""
-    how = {"data": items, "only": only, "samples": samples, "batch": batch, "seed": seed, "settings": settings}
-    for made in [job_of(given, name, how) for name in names]:
+    for made in [job_of(request | JobRequest(target=name)) for name in names]:
         title = made.source.value.title
         try:
             walk = job_run.begin(made, options, f"check>{made.source.given}")
@@ -109,12 +102,12 @@ def check(
     return Checked(title, targets)
 
 
-def job_of(model: str | None, target: Name, how: Mapping[str, Any]) -> Job:
-    """The job of a target; a file without data has random data, from which no accuracy is asked."""
-    made = job(model, target, **how)
+def job_of(request: JobRequest) -> Job:
+    """The job of a request; a file without data has random data, from which no accuracy is asked."""
+    made = job(**request)
     if made.source.value.data or made.resolved.torch:
         return made
-    return job(model, target, **{**how, "data": "random"})
+    return job(**request | JobRequest(data="random"))
 
 
 # --------------------------------------------------------------------------- what is found

@@ -12,10 +12,9 @@ from pathlib import Path, PurePath
 from typing import Any, Unpack
 
 from edgecompress.commands import profile
-from edgecompress.commands.job_run import Options
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.core.json import Json
-from edgecompress.pipeline.job import Keys
+from edgecompress.pipeline.job_request import JobRequest, Options
 from edgecompress.reporting import before_after, gates, model, read
 from edgecompress.reporting.compare import BY_NAME, DROP, LOSS, ComparedVariant, ReportComparison, of
 from edgecompress.reporting.formatting import cleaned
@@ -53,17 +52,17 @@ def remeasured(
     request: ComparisonRequest = DEFAULT,
     *,
     options: Options | None = None,
-    **keys: Unpack[Keys],
+    **how: Unpack[JobRequest],
 ) -> ReportComparison:
     """The artifacts of `paths`, folders that deploys wrote, measured in turns on one device and compared.
 
-    Accuracy is that of their reports. `keys`: as `profile` takes them. Raises EdgeError.
+    Accuracy is that of their reports. `how`: as `profile` takes it. Raises EdgeError.
     """
     promises = request.gates()
     entries = _entries(paths, request)
     names = [f"{letter}-{e.variant.name}" for letter, e in zip(string.ascii_uppercase, entries, strict=False)]
     folders = dict(zip(names, map(Path, paths), strict=True))
-    result = profile.profile_in_turns(folders, options=options, **keys)
+    result = profile.profile_in_turns(folders, options=options, **how)
     if result.report is None:
         raise StageFailed(result.message)
     report, run = _report(result.report)

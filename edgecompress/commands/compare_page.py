@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from edgecompress.commands import job_run
 from edgecompress.core import atomic_file, output_place
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import store_place
+from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import compare_output, pareto, read
@@ -29,10 +29,10 @@ def check(file: Path) -> None:
     output_place.check_file(file, "--html")
 
 
-def write(comparison: ReportComparison, file: Path, options: job_run.Options | None = None) -> Path:
+def write(comparison: ReportComparison, file: Path, options: Options | None = None) -> Path:
     """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
     check(file)
-    options = options or job_run.Options()
+    options = options or Options()
     walk = PlanRun(Store(store_place.root(options.store)), Context(), scope="compare", listener=options.hears)
     drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=page_data(comparison), context=()))
     assert drawn.artifact  # or it had raised

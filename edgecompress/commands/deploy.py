@@ -7,11 +7,10 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack, overload
+from typing import Unpack, overload
 
 from edgecompress.commands import objects, report_request
 from edgecompress.commands.job_run import (
-    Options,
     Result,
     all_broke,
     artifact_of,
@@ -22,8 +21,6 @@ from edgecompress.commands.job_run import (
     out_folder,
     remember,
 )
-from edgecompress.commands.object_data import Data
-from edgecompress.commands.objects import Model
 from edgecompress.commands.shipped_folder import Called, Origin
 from edgecompress.core import catalog
 from edgecompress.core.errors import (
@@ -39,7 +36,8 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Choice, Stage
 from edgecompress.pipeline import plan, shipping
 from edgecompress.pipeline.candidate_variant import Candidate
-from edgecompress.pipeline.job import Job, Keys, Name, Threads, job
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
@@ -49,44 +47,26 @@ Targets = list[str] | list[Path] | list[Name] | tuple[Name, ...]
 MOST = sys.float_info.max  # JSON knows no infinity
 
 
-class _How(TypedDict, total=False):
-    data: Data | None
-    metric: str | None
-    samples: int | None
-    device: Name | None
-    profile: Name
-    only: str | Sequence[str]
-    threads: Threads
-    batch: int
-    seed: int
-    settings: Mapping[str, Json] | None
-    options: Options | None
+@overload
+def deploy(
+    model: Model | None = None, target: Name = "x86", *, options: Options | None = None, **how: Unpack[How]
+) -> Result: ...
 
 
 @overload
-def deploy(model: Model | None = None, target: Name = "x86", **how: Unpack[_How]) -> Result: ...
+def deploy(
+    model: Model | None, target: Targets, *, options: Options | None = None, **how: Unpack[How]
+) -> dict[str, Result]: ...
 
 
-@overload
-def deploy(model: Model | None, target: Targets, **how: Unpack[_How]) -> dict[str, Result]: ...
-
-
+@keywords
 @edge_errors
 def deploy(
     model: Model | None = None,
     target: Name | Targets = "x86",
     *,
-    data: Data | None = None,
-    metric: str | None = None,
-    samples: int | None = None,
-    device: Name | None = None,
-    profile: Name = "standard",
-    only: str | Sequence[str] = (),
-    threads: Threads = 1,
-    batch: int = 1,
-    seed: int = 0,
-    settings: Mapping[str, Json] | None = None,
     options: Options | None = None,
+    **how: Unpack[How],
 ) -> Result | dict[str, Result]:
     """Compresses, exports, verifies, measures and ships a model for a target.
 
@@ -110,12 +90,10 @@ def deploy(
     targets = target if isinstance(target, (list, tuple)) else [target]
     if not targets:
         raise InputError("target: the list is empty; name at least one")
-    given, data_given = objects.written(model, data, options, batch=batch, settings=settings)
-    keys = Keys(
-        data=data_given, metric=metric, samples=samples, device=device, profile=profile, only=only, threads=threads,
-        batch=batch, seed=seed, settings=settings, untrusted=options.untrusted,
-    )  # fmt: skip
-    plans, refused = plan.deploy_all(targets, lambda each: job(given, **keys | Keys(target=each)))
+    request = objects.written(model, how, options)
+    plans, refused = plan.deploy_all(
+        targets, lambda each: job(**request | JobRequest(target=each), untrusted=options.untrusted)
+    )
     return run(*plans[0], options) if targets is not target else run_all(plans, options, refused)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from edgecompress.commands import device_file, job_run
+from edgecompress.commands import device_file
 from edgecompress.core import atomic_file, catalog, channel_blocks
 from edgecompress.core.catalog import Found
 from edgecompress.core.errors import InputError, StageFailed
@@ -17,6 +17,7 @@ from edgecompress.core.plain_text import aligned
 from edgecompress.core.settings import Device
 from edgecompress.pipeline import channel_block, store_place
 from edgecompress.pipeline.job import context
+from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 
@@ -44,7 +45,7 @@ class Staircase:
     made: float  # seconds since 1970
 
 
-def measure(place: Found[Device], runtime: str, precision: str, options: job_run.Options) -> Staircase:
+def measure(place: Found[Device], runtime: str, precision: str, options: Options) -> Staircase:
     """The staircase of a device, measured or found in the store; raises EdgeError."""
     stage = channel_block.stage(runtime, precision, place.value)
     known, scope = context(place.name, place.value, {}), f"blocks>{place.path}"

@@ -8,11 +8,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from edgecompress.commands import job_run, objects
-from edgecompress.commands.object_data import Data
-from edgecompress.commands.objects import Model
 from edgecompress.commands.shipped_folder import Origin, runtime_of, shipped, shipped_with
 from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean, edge_errors
@@ -24,7 +22,8 @@ from edgecompress.core.source import ResolvedSource
 from edgecompress.pipeline import diagnosis, plan, verification
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.diagnosis import DiagnosisSubject
-from edgecompress.pipeline.job import Job, Keys, Name, job
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.stages.diagnose import advice
@@ -71,34 +70,27 @@ class Diagnosis:
         return text(self)
 
 
+@keywords
 @edge_errors
 def diagnose(
     model: Model | None = None,
     request: DiagnosisRequest | None = None,
     *,
     target: Name | None = None,
-    data: Data | None = None,
-    metric: str | None = None,
-    samples: int | None = None,
-    threads: int = 1,
-    batch: int = 1,
-    seed: int = 0,
-    settings: Mapping[str, Json] | None = None,
-    options: job_run.Options | None = None,
+    options: Options | None = None,
+    **how: Unpack[How],
 ) -> Diagnosis:
     """Finds the layers whose outputs differ from the source's, and the remedy. Raises EdgeError.
 
     `target`: by default that of the artifact's deploy, else x86. The other keywords are those of `deploy`.
     """
-    request, options = request or DiagnosisRequest(), options or job_run.Options()
+    request, options = request or DiagnosisRequest(), options or Options()
     out = Path(request.out) if request.out else None
     if out:
         output_place.check_folder(out, "--out")
-    given, items = objects.written(model, data, options, batch, settings)
-    keys = Keys(metric=metric, samples=samples, threads=threads, batch=batch, seed=seed, settings=settings)
-    keys |= Keys(data=items) if items else Keys()
-    keys |= Keys(target=target) if target else Keys()
-    job, walk, subject, quantizer = (_of_file if request.artifact else _of_variant)(given, request, options, keys)
+    asked = objects.written(model, how, options)
+    asked |= JobRequest(target=target) if target else JobRequest()
+    job, walk, subject, quantizer = (_of_file if request.artifact else _of_variant)(asked, request, options)
     stages = diagnosis.stages(job, NAME, subject, request.items, request.split)
     if not stages:
         raise InputError(f"diagnose: runtime {subject.runtime} does not return the outputs of its layers")
@@ -149,10 +141,10 @@ def _keep(variant: Variant, quantizer: Stage, facts: Mapping[str, Any]) -> str:
 
 
 def _of_variant(
-    model: str | None, request: DiagnosisRequest, options: job_run.Options, keys: Keys
+    asked: JobRequest, request: DiagnosisRequest, options: Options
 ) -> tuple[Job, PlanRun, DiagnosisSubject, Quantizer | None]:
     """The walk up to the variant's artifact, and the stage that compresses it last."""
-    whole = job(model, **keys)
+    whole = job(**asked)
     compressed = [v.name for v in whole.target.value.variant if v.compress]
     if request.variant and request.variant not in (known := [v.name for v in whole.target.value.variant]):
         raise NotFound(
@@ -160,7 +152,7 @@ def _of_variant(
             f"variant{did_you_mean(request.variant, known)}"
         )
     name = request.variant or next(iter(compressed), whole.target.value.variant[0].name)
-    variant_job = job(model, **keys | Keys(only=[name]))
+    variant_job = job(**asked | JobRequest(only=[name]))
     steps = plan.deploy(variant_job)
     candidate = steps.candidates[0]
     walk = job_run.begin(variant_job, options, f"diagnose>{variant_job.source.given}>{variant_job.target.path}")
@@ -219,16 +211,15 @@ def _kind(source: ResolvedSource) -> tuple[str, str]:
 
 
 def _of_file(
-    model: str | None, request: DiagnosisRequest, options: job_run.Options, keys: Keys
+    asked: JobRequest, request: DiagnosisRequest, options: Options
 ) -> tuple[Job, PlanRun, DiagnosisSubject, Quantizer | None]:
     """The walk up to an artifact that is there already; its source is the one it was deployed from unless given."""
     assert request.artifact
     place = Path(request.artifact).resolve()
     deployed = shipped(place) if place.is_dir() else None
     origin = deployed[2] if deployed else Origin()
-    if model is None:
-        model, keys = origin.model, shipped_with(origin, keys)
-    file_job = job(model, **Keys(target=origin.target) | keys)
+    asked = JobRequest(target=origin.target) | asked
+    file_job = job(**(shipped_with(origin, asked) if asked.get("model") is None else asked))
     walk = job_run.begin(file_job, options, f"diagnose>{place}")
     front = [stage for stage in plan.front(file_job) if stage.name in ("data", "source", plan.ITEMS)]
     if deployed:

@@ -102,7 +102,7 @@ def sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path)
 
 def _libraries() -> dict[str, str]:
     modules = [module for kind in registry.KINDS for _, module in registry.every(kind)]
-    names = {environments.package(r) for module in modules for r in module.REQUIRES} | set(ALSO)
+    names = {environments.package(r) for module in modules for r in getattr(module, "REQUIRES", ())} | set(ALSO)
     return {name: version for name in sorted(names) if (version := environments.version(name))}
 
 

@@ -14,6 +14,7 @@ from edgecompress.core.model import Dim, TensorSpec
 from edgecompress.core.settings import SPLITS
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
+from edgecompress.pipeline.job_request import Options
 
 COLOURS = (1, 3, 4)  # channels of a picture
 REAL, WHOLE = "rng.standard_normal({0}).astype({1})", "rng.integers(0, {2}, {0}).astype({1})"
@@ -36,7 +37,7 @@ def data(split):
 '''
 
 
-def write(model: str, name: str, place: tuple[Path | None, str], options: job_run.Options) -> tuple[Path, Path | None]:
+def write(model: str, name: str, place: tuple[Path | None, str], options: Options) -> tuple[Path, Path | None]:
     """Writes NAME.toml and, where `place` names no data beside the output, NAME_data.py; returns both.
 
     The model is read for it, in a process of its own. `name` empty: the file's. Raises InputError.
@@ -62,7 +63,7 @@ def write(model: str, name: str, place: tuple[Path | None, str], options: job_ru
     return file, code
 
 
-def described(model: str, options: job_run.Options) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
+def described(model: str, options: Options) -> tuple[Sequence[TensorSpec], Sequence[TensorSpec]]:
     """The inputs that data must have, and the outputs, of a model file. Raises EdgeError."""
     asked = job(model, data="random")
     if asked.resolved.torch:

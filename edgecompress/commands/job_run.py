@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.commands import progress_line
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 from edgecompress.core.model import AT_CHANCE, Artifact, Choice, Outcome
 from edgecompress.pipeline import plan, side_by_side, store_place
-from edgecompress.pipeline.job import Job, Name
-from edgecompress.pipeline.runner import Listener, PlanRun
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.job_request import Options
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.store import Store
@@ -24,32 +24,6 @@ from edgecompress.pipeline.store import Store
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a job is run; nothing here changes a result."""
-
-    store: Name | None = None  # None: .edgecompress in the working folder, where that is one of yours
-    out: Name | None = None  # where it ships; None: dist/TARGET
-    until: str = ""  # stop after this stage
-    offline: bool = False
-    untrusted: bool = False  # refuse a source that runs its author's code
-    remeasure: bool = False
-    require_measured: bool = False  # energy that no sensor measured is a failed check
-    jobs: int | None = None  # stages that build at once, None: EDGECOMPRESS_JOBS, else processors, 4 at most
-    command: str = "edgecompress.deploy(...)"  # for the report
-    progress: bool | None = None  # one line of it; None: in notebooks and on terminals
-    listener: Listener | None = None  # hears what happens, in the place of that line
-
-    def __post_init__(self) -> None:
-        if self.jobs is not None and self.jobs < 1:
-            raise InputError(f"jobs: must be at least 1, not {self.jobs}")
-
-    @property
-    def hears(self) -> Listener:
-        """Who is told what happens."""
-        return self.listener or progress_line.Line(self.progress)
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,20 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, Union, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import EdgeError, InputError, blamed
 from edgecompress.core.settings import SPLITS, TRAIN
-from edgecompress.pipeline.job import Name
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import ArrayLike
 
-Arrays = Union["ArrayLike", Mapping[str, "ArrayLike"], "tuple[ArrayLike, ...]"]  # of many items, on axis 0
-Items = Union[Arrays, "tuple[Arrays, ArrayLike]", Iterable[object]]  # the latter: a DataLoader or a Dataset of torch
-Data = Union[Name, Items, Mapping[str, Items], Callable[[str], "Iterable[object] | None"]]
 Batch: TypeAlias = "dict[str, np.ndarray]"
 
 EVERY = (*SPLITS, TRAIN)

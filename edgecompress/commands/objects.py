@@ -11,17 +11,15 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 from edgecompress.commands import object_data
-from edgecompress.commands.job_run import Options
-from edgecompress.commands.object_data import Data
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.settings import is_factory
 from edgecompress.pipeline import job, store_place
-from edgecompress.pipeline.job import Name
+from edgecompress.pipeline.job_request import Data, How, JobRequest, Model, Options
 from edgecompress.pipeline.store import Store
 
 if TYPE_CHECKING:
@@ -29,21 +27,18 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
-Net = Union["torch.nn.Module", "torch.export.ExportedProgram", "keras.Model", "onnx.ModelProto"]
-Model = Union[Name, Net, Callable[[], Net]]
 KNOWN = "a factory pkg.mod:fn, a path, a torch.nn.Module, a function that returns one, a Keras or an ONNX model"
 
 
-def written(
-    model: Model | None, data: Data | None, options: Options, batch: int = 1, settings: Mapping[str, Json] | None = None
-) -> tuple[str | None, str | None]:
-    """References to a model and to data: text as it is, objects as files in the store. Raises InputError.
+def written(model: Model | None, how: How, options: Options) -> JobRequest:
+    """The request for a model, with references to it and to its data: text as it is, objects as files in the store.
 
-    `batch` and `settings`: those of the job, by which a torch module is exported.
+    Raises InputError. A torch module is exported by the request's batch and settings.
     """
-    given = Given(options, batch, settings or {})
-    reference = None if data is None else given.data(data)
-    return None if model is None else given.model(model, reference), reference
+    given = Given(options, how.get("batch", 1), how.get("settings") or {})
+    reference = None if (data := how.get("data")) is None else given.data(data)
+    request: JobRequest = {**how, "data": reference}  # type: ignore[typeddict-item]
+    return request | JobRequest(model=None if model is None else given.model(model, reference))
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ class Given:
     def _export(self, net: torch.nn.Module, data: str | None, place: Path) -> None:
         from edgecompress.stages import live_module
 
-        source = job.source(str(place), data, None, None, self.settings).value
+        source = job.source(str(place), self.settings, data=data).value
         if not source.data or source.random:
             raise InputError(
                 f"data: a {type(net).__name__} is exported with its first items; give arrays or a DataLoader"

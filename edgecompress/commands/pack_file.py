@@ -11,7 +11,7 @@ from edgecompress.core import atomic_file, output_place, plain_file, registry
 from edgecompress.core.errors import InputError, blamed, edge_errors
 from edgecompress.core.model import Artifact
 from edgecompress.formats import packed_file, stored_tensors
-from edgecompress.pipeline.job import Name
+from edgecompress.pipeline.job_request import Name
 
 LARGEST = (1 << 32) - 1  # bytes of a file
 
@@ -23,6 +23,9 @@ class PackedFile:
     out: Path
     bytes: int
     packed_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.out}: {self.bytes:,} bytes, {self.packed_bytes:,} packed"
 
 
 @edge_errors

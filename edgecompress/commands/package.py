@@ -12,7 +12,7 @@ from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.packaging.model_card import Shipped
 from edgecompress.pipeline import shipping
-from edgecompress.pipeline.job import Name
+from edgecompress.pipeline.job_request import Name
 from edgecompress.reporting import read
 
 

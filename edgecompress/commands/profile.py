@@ -8,43 +8,39 @@ from pathlib import Path
 from typing import Unpack
 
 from edgecompress.commands import report_request
-from edgecompress.commands.job_run import Options, Result, all_broke, begin, check_sensors, not_measured, remember
+from edgecompress.commands.job_run import Result, all_broke, begin, check_sensors, not_measured, remember
 from edgecompress.commands.shipped_folder import folder_named, runtime_of, shipped, shipped_source
 from edgecompress.core import registry
 from edgecompress.core.errors import CheckFailed, InputError, StageFailed, edge_errors
-from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome
 from edgecompress.core.settings import Variant
 from edgecompress.pipeline import plan, shipping, verification
 from edgecompress.pipeline.candidate_variant import Candidate
-from edgecompress.pipeline.job import Job, Keys, Name, job
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import How, JobRequest, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
 
 
+@keywords
 @edge_errors
 def profile(
     path: Name,
     *,
     target: Name | None = None,
-    device: Name | None = None,
-    profile: Name = "standard",
-    threads: int | None = None,
-    batch: int = 1,
-    seed: int = 0,
-    settings: Mapping[str, Json] | None = None,
     options: Options | None = None,
+    **how: Unpack[How],
 ) -> Result:
     """Measures a shipped artifact on a device; its report has one variant and no accuracy. Raises EdgeError.
 
     `target`, `threads`: by default those of its deploy. The keywords are those of `deploy`.
     """
-    keys = Keys(device=device, profile=profile, batch=batch, seed=seed, settings=settings)
-    keys |= Keys(target=target) if target else Keys()
-    keys |= Keys() if threads is None else Keys(threads=threads)
-    return _profile({"": folder_named(path)}, options or Options(), keys)
+    request: JobRequest = {**how, **({"target": target} if target else {})}
+    return _profile({"": folder_named(path)}, options or Options(), request)
 
 
-def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = None, **keys: Unpack[Keys]) -> Result:
+def profile_in_turns(
+    named: Mapping[str, Path], *, options: Options | None = None, **request: Unpack[JobRequest]
+) -> Result:
     """Measures several shipped artifacts, interleaved, all on the first one's excerpt of inputs.
 
     The variants of its report have the names given. Raises EdgeError.
@@ -56,20 +52,24 @@ def profile_in_turns(named: Mapping[str, Path], *, options: Options | None = Non
         raise InputError(
             f"{other.path}: its inputs differ from those of {first.path}; profile artifacts of one model together"
         )
-    return _profile(named, options or Options(), keys)
+    return _profile(named, options or Options(), request)
 
 
-def _profile(named: Mapping[str, Path], options: Options, keys: Keys) -> Result:
+def _profile(named: Mapping[str, Path], options: Options, request: JobRequest) -> Result:
     first = next(iter(named.values()))
     origin = shipped(first)[2]
-    resolved = job(**Keys(target=origin.target, threads=origin.threads) | keys)
+    if unused := {*request} & {"model", "data", "metric", "samples", "only"}:
+        raise InputError(f"{sorted(unused)[0]}: what shipped is measured on the inputs that lie beside it")
+    asked = request.get("threads") is not None
+    own = JobRequest(target=origin.target, threads=origin.threads) | request
+    resolved = job(**(own if asked else own | JobRequest(threads=origin.threads)))
     resolved = dataclasses.replace(resolved, source=shipped_source(first, origin))
     alone = plan.ranking(resolved, ())
     if alone.unmeasured:
         raise InputError(f"{first}: nothing can be measured: {alone.unmeasured}; name another with --device")
     check_sensors(resolved, alone, options)
     walk = begin(resolved, options, f"profile>{','.join(map(str, named.values()))}")
-    candidates = [_candidate(resolved, walk, path, name, "threads" in keys) for name, path in named.items()]
+    candidates = [_candidate(resolved, walk, path, name, asked) for name, path in named.items()]
     samples = f"{next(iter(named))}/excerpt".lstrip("/")
     race = dataclasses.replace(alone, entrants=tuple(candidates), samples=samples)
     choice = walk.search(race)

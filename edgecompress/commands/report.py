@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands import job_run, shipped_folder
+from edgecompress.commands import shipped_folder
 from edgecompress.core import atomic_file
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import store_place
+from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import external_results, external_rows, read
@@ -27,13 +28,13 @@ def report(folder: Path) -> Report:
     return {**stored, "elsewhere": _rows(external_results.kept(home, _model(home)))}
 
 
-def add(folder: Path, files: Sequence[Path], options: job_run.Options | None = None) -> Report:
+def add(folder: Path, files: Sequence[Path], options: Options | None = None) -> Report:
     """Stores measurements from other devices beside the report and renders the report again; returns it.
 
     All files are checked before the first is stored. Raises InputError for a file that is no measurement, is of
     another model, or tells a session again with other numbers.
     """
-    report, home, options = read.document(folder), _home(folder), options or job_run.Options()
+    report, home, options = read.document(folder), _home(folder), options or Options()
     if not (home / "artifact").is_dir():
         raise InputError(
             f"{folder}: no artifact in this folder whose package could have been measured; give the folder that "

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgecompress.commands.job_run import Options, all_broke, artifact_of, no_proof, not_measured, out_folder
+from edgecompress.commands.job_run import all_broke, artifact_of, no_proof, not_measured, out_folder
 from edgecompress.core import environments
 from edgecompress.core.errors import UNDECIDED, CheckFailed
 from edgecompress.core.json import Json
@@ -17,6 +17,7 @@ from edgecompress.core.version import __version__
 from edgecompress.pipeline import conversion, plan
 from edgecompress.pipeline.candidate_variant import without_log
 from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import bit_budget
 from edgecompress.pipeline.searches.instruction_count import Count

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from edgecompress.commands import job_run
 from edgecompress.core import atomic_file, catalog, config, output_place, registry
@@ -18,7 +18,8 @@ from edgecompress.core.model import Artifact, Stage
 from edgecompress.core.plain_text import fitted, one_line, plural, wrapped
 from edgecompress.core.settings import is_factory
 from edgecompress.pipeline import plan, shipping
-from edgecompress.pipeline.job import Job, Keys, Name, job
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import How, Name, Options, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 
@@ -62,13 +63,13 @@ def read(
     epochs: int | None = None,
     lr: float | None = None,
     pictures: Pictures | None = None,
-    options: job_run.Options | None = None,
+    options: Options | None = None,
 ) -> Outline:
     """What the schedule in `file` does, and whether it fits the net of the factory `model`. Raises EdgeError.
 
     `shape`: of an item of the net's input, which thinning is tried with; None: as the data set that the file names.
     """
-    options, pictures = options or job_run.Options(), pictures or Pictures()
+    options, pictures = options or Options(), pictures or Pictures()
     _check({name: value for name, value in (("epochs", epochs), ("lr", lr)) if value is not None})
     for option, place in (("--html", pictures.page), ("--png", pictures.picture)):
         if place:
@@ -282,6 +283,7 @@ class Trained:
         return (f"  {line}" for line in fitted(rows, 78))
 
 
+@keywords
 @edge_errors
 def run(
     file: Name,
@@ -289,14 +291,14 @@ def run(
     *,
     target: str = "x86",
     given: Mapping[str, Json] | None = None,
-    options: job_run.Options | None = None,
-    **keys: Any,
+    options: Options | None = None,
+    **how: Unpack[How],
 ) -> Trained:
     """Trains a net under a schedule; killed, it goes on from its last epoch. Raises EdgeError.
 
-    `given`: options of the technique `schedule`; `keys`: data, metric, samples, seed and settings as for `deploy`.
+    `given`: options of the technique `schedule`; the keywords are those of `deploy`.
     """
-    options = options or job_run.Options()
+    options = options or Options()
     outline = read(file, options=options)
     out = Path(options.out or Path("dist") / Path(file).stem).resolve()
     output_place.check_folder(out, "--out")
@@ -304,7 +306,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:  # a target is a file, and nothing is in `out` before its net is
         asked = Path(folder).resolve() / TARGET
         asked.write_text(converted(outline, target, asked.parent, given or {}), encoding="utf-8")
-        made = job(model, str(asked), only=TRAINED, **Keys(**keys))  # type: ignore[typeddict-item]
+        made = job(model, str(asked), **how | How(only=TRAINED))
     steps = plan.deploy(made)
     name = f"{TRAINED}/{TECHNIQUE}"
     walk = job_run.begin(made, options, f"schedule>{made.source.given}>{out}")

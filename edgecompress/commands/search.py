@@ -11,12 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from edgecompress.commands import deploy, job_run, objects
-from edgecompress.commands.job_run import Options, Result
-from edgecompress.commands.object_data import Data
-from edgecompress.commands.objects import Model
+from edgecompress.commands.job_run import Result
 from edgecompress.core import atomic_file, catalog, config, environments, registry
 from edgecompress.core.errors import CheckFailed, InputError, NotFound, did_you_mean, edge_errors
 from edgecompress.core.json import Json, read_json
@@ -25,7 +23,8 @@ from edgecompress.core.plain_text import plural
 from edgecompress.core.settings import SearchSpace, Target, Variant
 from edgecompress.pipeline import conversion, plan, store_place, variant_stages
 from edgecompress.pipeline.candidate_variant import Candidate
-from edgecompress.pipeline.job import Job, Keys, Name, job
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import accuracy_guard, front, recipe_space
 from edgecompress.pipeline.searches.front import Row
@@ -75,32 +74,31 @@ class SearchResult:
 Told = Callable[[Row], None]
 
 
+@keywords
 @edge_errors
 def search(
     model: Model | None = None,
     target: Name = "x86",
     *,
-    data: Data | None = None,
     options: Options | None = None,
     told: Told = lambda row: None,
-    **keys: Any,
+    **how: Unpack[How],
 ) -> SearchResult:
     """Searches recipes for a target, ships the best, and returns what it found.
 
-    model, data: as for `deploy`. keys: metric, samples, device, profile, threads, batch, seed and settings as for
-    `deploy`; {"search.minutes": 5} in settings is --minutes 5. told: hears each trial as it ends.
+    The keywords are those of `deploy`; {"search.minutes": 5} in settings is --minutes 5. told: hears each trial as it
+    ends.
 
     Raises EdgeError: MissingDependency without Optuna, InputError for a space that is empty or a name that is wrong.
     """
     require()
     options = options or Options()
-    given, data_given = objects.written(model, data, options, batch=keys.get("batch", 1), settings=keys.get("settings"))
-    asked = Keys(**{**keys, "data": data_given})  # type: ignore[typeddict-item]
-    return run(job(given, target, **{k: v for k, v in asked.items() if k != "target"}), asked, options, told)  # type: ignore[arg-type]
+    request = objects.written(model, how, options) | JobRequest(target=target)
+    return run(job(**request), request, options, told)
 
 
-def run(job: Job, keys: Keys, options: Options, told: Told = lambda row: None) -> SearchResult:
-    """Searches for a job; `keys` made it, and make the job that ships what was found."""
+def run(job: Job, request: JobRequest, options: Options, told: Told = lambda row: None) -> SearchResult:
+    """Searches for a job; `request` made it, and makes the job that ships what was found."""
     require()
     space, objectives = recipe_space.of(job), _objectives(job)
     walk = job_run.begin(job, options, f"{job.source.given}>{job.target.path}")
@@ -117,7 +115,7 @@ def run(job: Job, keys: Keys, options: Options, told: Told = lambda row: None) -
         return _ended(
             loop,
             SearchResult(found, objectives, baseline.name, why, study.rows(), study.importances(), None, Result(0, "")),
-            keys,
+            request,
             options,
         )
 
@@ -294,11 +292,11 @@ class Loop:
 # --------------------------------------------------------------------------- what it found
 
 
-def _ended(loop: Loop, found: SearchResult, keys: Keys, options: Options) -> SearchResult:
+def _ended(loop: Loop, found: SearchResult, request: JobRequest, options: Options) -> SearchResult:
     """Writes the target of the best trials and deploys it."""
     job, place = loop.job, loop.walk.store.root / FOLDER / found.id
     best = front.finalists(found.rows, found.objectives)
-    told = {"target": job.target.name, "given": _given(job, keys), **found.facts()}
+    told = {"target": job.target.name, "given": _given(job, request), **found.facts()}
     _write(loop.walk, place / FILE, json.dumps(told, indent=1, ensure_ascii=False))
     if not best:
         why = f"search {found.id}: none of {len(found.rows)} trials keeps the limits; see {place / FILE}"
@@ -306,7 +304,7 @@ def _ended(loop: Loop, found: SearchResult, keys: Keys, options: Options) -> Sea
     raced = found.objectives[0] in front.RACED
     made = found_target(job.target.value, best, f"search {found.id} of {job.target.name}", raced)
     _write(loop.walk, place / TARGET, target_toml(made))
-    again = _found_job(job.target.name, place / TARGET, _given(job, keys))
+    again = _found_job(job.target.name, place / TARGET, _given(job, request))
     shipped = deploy.run(again, plan.deploy(again), options, search=found.facts())
     return dataclasses.replace(found, target=place / TARGET, shipped=shipped)
 
@@ -316,15 +314,14 @@ def _write(walk: PlanRun, file: Path, text: str) -> None:
         atomic_file.write(file, text.encode())
 
 
-def _given(job: Job, keys: Keys) -> dict[str, Json]:
+def _given(job: Job, request: JobRequest) -> dict[str, Json]:
     """What makes the job again in any folder, but for the target."""
-    source, settings = job.source, keys.get("settings") or {}
+    source, settings = job.source, request.get("settings") or {}
     model = str(source.toml.resolve()) if source.toml else source.value.model
-    data = {"data": source.value.data} if keys.get("data") or not source.toml else {}
+    data = {"data": source.value.data} if request.get("data") or not source.toml else {}
     own = {key: value for key, value in settings.items() if key.partition(".")[0] not in OF_TARGET}
-    rest = {
-        k: v for k, v in keys.items() if k not in ("target", "data", "settings", "only", "untrusted") and v is not None
-    }
+    left = {"model", "target", "data", "settings", "only"}
+    rest = {name: value for name, value in request.items() if name not in left and value is not None}
     return {**rest, "model": model, **data, "settings": own}  # type: ignore[dict-item]
 
 

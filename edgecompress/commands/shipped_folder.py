@@ -15,7 +15,7 @@ from edgecompress.core.json import read_json
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.core.settings import MOST_THREADS, Limits, Source
 from edgecompress.pipeline import shipping
-from edgecompress.pipeline.job import Keys, Name
+from edgecompress.pipeline.job_request import JobRequest, Name
 from edgecompress.pipeline.shipping import ORIGIN
 
 
@@ -72,10 +72,10 @@ def shipped(path: Path) -> tuple[Artifact, Artifact | None, Origin]:
     return artifact, shipping.sound(excerpt) if excerpt.is_dir() else None, origin
 
 
-def shipped_with(origin: Origin, keys: Keys) -> Keys:
-    """The keys of a job with the data and the metric that an artifact was deployed with, where they are not given."""
-    kept = Keys(data=keys.get("data") or origin.data, metric=keys.get("metric") or origin.metric)
-    return keys | kept
+def shipped_with(origin: Origin, request: JobRequest) -> JobRequest:
+    """The request for the model that was deployed, with its data and its metric where none are given."""
+    told = (request.get("data") or origin.data, request.get("metric") or origin.metric)
+    return request | JobRequest(model=origin.model, data=told[0], metric=told[1])
 
 
 def _origin_in(file: Path) -> Origin:

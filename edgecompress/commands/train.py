@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 from edgecompress.commands import deploy, job_run, objects
-from edgecompress.commands.job_run import Options, Result
-from edgecompress.commands.object_data import Data
-from edgecompress.commands.objects import Model
+from edgecompress.commands.job_run import Result
 from edgecompress.core import environments, registry
 from edgecompress.core.errors import InputError, NoPath, edge_errors
 from edgecompress.core.json import Json
@@ -18,8 +16,9 @@ from edgecompress.core.model import Outcome, Stage, Substitute
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Variant
 from edgecompress.pipeline import conversion, plan, variant_stages, verification
-from edgecompress.pipeline.job import Job, Keys, Name
+from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.job import job as make_job
+from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
@@ -54,28 +53,25 @@ class Trained:
         return not self.reason and self.excess <= 0
 
 
+@keywords
 @edge_errors
 def train(
     model: Model | None = None,
     target: Name = "x86",
     *,
     minutes: float = 30.0,
-    data: Data | None = None,
     options: Options | None = None,
     told: Told = lambda words: None,
-    **keys: Any,
+    **how: Unpack[How],
 ) -> Result:
     """Deploys, then narrows what shipped and trains it for so many minutes, and ships the better.
 
-    model, data: as for `deploy`. keys: metric, samples, device, profile, threads, batch, seed and settings as for
-    `deploy`. told: hears what came of each level.
+    The keywords are those of `deploy`. told: hears what came of each level.
 
     Raises EdgeError: InputError for a source that cannot be trained.
     """
     options = options or Options()
-    given, data_given = objects.written(model, data, options, batch=keys.get("batch", 1), settings=keys.get("settings"))
-    asked = Keys(**{**keys, "data": data_given})  # type: ignore[typeddict-item]
-    made = make_job(given, target, **{k: v for k, v in asked.items() if k != "target"})  # type: ignore[arg-type]
+    made = make_job(**objects.written(model, how, options) | JobRequest(target=target))
     return run(made, plan.deploy(made), options, minutes, told)
 
 

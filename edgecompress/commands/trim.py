@@ -14,7 +14,8 @@ from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Stage
 from edgecompress.pipeline import plan
-from edgecompress.pipeline.job import Name, job
+from edgecompress.pipeline.job import job
+from edgecompress.pipeline.job_request import Name, Options
 
 CALL = "stages.trim:run"
 
@@ -38,13 +39,13 @@ def trim(
     data: Name | None = None,
     least: int = 1,
     settings: Mapping[str, Json] | None = None,
-    options: job_run.Options | None = None,
+    options: Options | None = None,
 ) -> Trimmed:
     """Writes the folder `model` to `out` with the tokens that the texts of `data` use `least` times or more.
 
     Raises EdgeError: InputError where it is no folder of a net of texts, or `out` is there.
     """
-    options, folder = options or job_run.Options(), Path(out)
+    options, folder = options or Options(), Path(out)
     output_place.check_folder(folder, "--out")
     if folder.exists():
         raise InputError(f"{folder}: is there already; give another folder as --out")

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from typing import Unpack
 
 from edgecompress.commands import objects
-from edgecompress.commands.job_run import Options, Result, begin, no_proof
-from edgecompress.commands.object_data import Data
-from edgecompress.commands.objects import Model
+from edgecompress.commands.job_run import Result, begin, no_proof
 from edgecompress.commands.shipped_folder import Origin, folder_named, runtime_of, shipped, shipped_with
 from edgecompress.core.errors import UNDECIDED, CheckFailed, edge_errors
-from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Outcome
 from edgecompress.pipeline import plan, shipping, verification
-from edgecompress.pipeline.job import Job, Keys, Name, job
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
 
 
+@keywords
 @edge_errors
 def verify(
     path: Name,
     model: Model | None = None,
     *,
     target: Name | None = None,
-    data: Data | None = None,
-    metric: str | None = None,
-    samples: int | None = None,
-    device: Name | None = None,
-    profile: Name = "standard",
-    threads: int = 1,
-    batch: int = 1,
-    seed: int = 0,
-    settings: Mapping[str, Json] | None = None,
     options: Options | None = None,
+    **how: Unpack[How],
 ) -> Result:
     """Checks a shipped artifact against its source again, and against what it answered when it was verified before it
     shipped (`limits.as_shipped`); the Result has exit code 1 when a check fails, and 4 when the accuracy is not above
@@ -45,17 +36,13 @@ def verify(
     options = options or Options()
     artifact, _, origin = shipped(folder_named(path))
     runtime = runtime_of(artifact, origin.runtime)
-    given, items = objects.written(model, data, options, batch, settings)
-    keys = Keys(
-        data=items, metric=metric, samples=samples, device=device, profile=profile, threads=threads, batch=batch,
-        seed=seed, settings=settings,
-    )  # fmt: skip
-    if given is None:
-        given, keys = origin.model, shipped_with(origin, keys)
+    request = objects.written(model, how, options) | JobRequest(target=target or origin.target)
+    if request["model"] is None:
+        request = shipped_with(origin, request)
     if target is None:
         limits = {f"limits.{name}": value for name, value in origin.limits.items()}
-        keys["settings"] = {**limits, **(settings or {})}
-    verify_job = job(given, **keys | Keys(target=target or origin.target))
+        request["settings"] = {**limits, **(request.get("settings") or {})}
+    verify_job = job(**request)
     return _judged(verify_job, begin(verify_job, options, f"verify>{path}"), artifact, origin, runtime)
 
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from edgecompress.core.errors import InputError
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     import numpy as np
     from _typeshed import DataclassInstance
 
@@ -311,6 +313,32 @@ class PackagerPlugin(Plugin):
     """The runtime of a card as its users install it, "pkg:maven/...", for the bill of materials."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class CommandPlugin(Plugin):
+    """One command of the command line; in a file's name `_` stands for the space between two words."""
+
+    help: str
+    """Its line in the list, on one line of the file: lists read the file, and import nothing."""
+    purpose: str = "others"
+    """The heading that it stands under, on one line, too."""
+    order: int = 100
+    """Its place under that heading."""
+    stability: str = "stable"
+    """"stable", or "experimental": what may change or go with the next version; on one line."""
+    description: str = ""
+    """What its own help says first; by default HELP."""
+    examples: str = ""
+    """Lines, without the name of the program."""
+    arguments: tuple[Any, ...] = ()
+    """A cli.arguments.Argument each."""
+    common: bool = True
+    """Whether it takes --json, --verbose and --quiet."""
+    run: Callable[[Namespace], int] | None = None
+    """Runs it; returns the exit code. Raises EdgeError."""
+    commands: tuple[Any, ...] = ()
+    """In the place of `run`: the commands below it, a cli.arguments.Command each."""
+
+
 KINDS: Mapping[str, type[Plugin]] = {
     "techniques": TechniquePlugin,
     "runtimes": RuntimePlugin,
@@ -318,6 +346,7 @@ KINDS: Mapping[str, type[Plugin]] = {
     "sensors": SensorPlugin,
     "profilers": ProfilerPlugin,
     "packagers": PackagerPlugin,
+    "commands": CommandPlugin,
 }
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,8 +21,13 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
 
 KINDS = tuple(plugins.KINDS)
-# Where the plug-ins of a kind lie; those of all others: plugins/KIND.
-PLACES = {"runtimes": ("engines/*/runtimes",), "techniques": ("techniques", "engines/*/techniques")}
+# Where the plug-ins of a kind lie, beside extras/*/KIND; those of all others: plugins/KIND.
+PLACES = {
+    "runtimes": ("engines/*/runtimes",),
+    "techniques": ("techniques", "engines/*/techniques"),
+    "commands": ("cli/commands",),
+}
+CONSTANT = re.compile(r"^([A-Z]+) = (\".*\"|[0-9]+)$", re.MULTILINE)
 
 P = TypeVar("P", bound=plugins.Plugin)
 _KNOWN: dict[tuple[str, str], plugins.Plugin] = {}
@@ -30,7 +38,8 @@ _KNOWN: dict[tuple[str, str], plugins.Plugin] = {}
 @cache
 def _own(kind: str) -> Mapping[str, str]:
     """The plug-ins of this package by name, each with the name of its module."""
-    files = [file for place in PLACES.get(kind, (f"plugins/{kind}",)) for file in PACKAGE.glob(f"{place}/*.py")]
+    places = (*PLACES.get(kind, (f"plugins/{kind}",)), f"extras/*/{kind}")
+    files = [file for place in places for file in PACKAGE.glob(f"{place}/*.py")]
     parts = {file.stem: file.relative_to(PACKAGE.parent).with_suffix("").parts for file in files}
     return {name: ".".join(parts[name]) for name in sorted(parts) if not name.startswith("_")}
 
@@ -61,6 +70,25 @@ def load(kind: str, name: str) -> ModuleType:
     if point := _others(kind).get(name):
         return _imported(kind, point)
     raise NotFound(f"no {kind.removesuffix('s')} '{name}'{did_you_mean(name, names(kind))}")
+
+
+def head(kind: str, name: str) -> dict[str, str]:
+    """The constants of a plug-in's file that are plain text on one line, or numbers: read, nothing is imported.
+
+    Empty for a plug-in of another distribution whose file is not found.
+    """
+    own, point = _own(kind).get(name), _others(kind).get(name)
+    if own:
+        file = PACKAGE.parent.joinpath(*own.split(".")).with_suffix(".py")
+    else:
+        try:
+            spec = importlib.util.find_spec(point.value) if point else None
+        except (ImportError, ValueError):
+            return {}
+        file = Path(spec.origin) if spec and spec.origin else Path()
+    if not file.is_file():
+        return {}
+    return {key: value.strip('"') for key, value in CONSTANT.findall(file.read_text(encoding="utf-8"))}
 
 
 def _imported(kind: str, point: metadata.EntryPoint) -> ModuleType:
@@ -139,6 +167,11 @@ def profiler(name: str) -> plugins.ProfilerPlugin:
 def packager(name: str) -> plugins.PackagerPlugin:
     """The description of a packager."""
     return _described(plugins.PackagerPlugin, "packagers", name)
+
+
+def command(name: str) -> plugins.CommandPlugin:
+    """The description of a command."""
+    return _described(plugins.CommandPlugin, "commands", name)
 
 
 def techniques() -> list[plugins.TechniquePlugin]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias, TypedDict
+from typing import Any, Unpack, cast
 
 from edgecompress.core import catalog, plain_file, registry
 from edgecompress.core import source as sources
@@ -19,11 +19,11 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
 from edgecompress.core.settings import MOST_THREADS, Device, Profile, Target
 from edgecompress.core.source import ResolvedSource
+from edgecompress.pipeline.job_request import How, Model, Name, Threads, default
 
-Name: TypeAlias = "str | os.PathLike[str]"  # of a target, a device or a profile, or the path of its file
-Threads: TypeAlias = "int | str | Sequence[int | str]"  # per inference; of several, "1,2,all", the fastest is found
 TARGETS = ("variant", "limits", "guard", "search")  # tables of a target that `--set` names without it
 RUN_FLAGS = ("threads", "batch", "seed")
+SOURCE_FLAGS = ("data", "metric", "samples")
 ALL = "all"  # threads: as many as the device has cores
 LARGEST = 1 << 30  # bytes of a file that a sensor goes by
 STABLE_FACTS = (
@@ -90,55 +90,26 @@ class Job:
         ]
 
 
-class Keys(TypedDict, total=False):
-    """What `job` takes beside the model."""
-
-    target: Name
-    device: Name | None
-    profile: Name
-    only: str | Sequence[str]
-    data: str | None
-    metric: str | None
-    samples: int | None
-    threads: Threads
-    batch: int
-    seed: int
-    settings: Mapping[str, Json] | None
-    untrusted: bool
-
-
-def job(
-    model: str | None = None,
-    target: Name = "x86",
-    device: Name | None = None,
-    profile: Name = "standard",
-    only: str | Sequence[str] = (),
-    *,
-    data: str | None = None,
-    metric: str | None = None,
-    samples: int | None = None,
-    threads: Threads = 1,
-    batch: int = 1,
-    seed: int = 0,
-    settings: Mapping[str, Json] | None = None,
-    untrusted: bool = False,
-) -> Job:
-    """The effective configuration. `settings`: the values of `--set`; `only`: names of variants, or text with commas.
+def job(model: Model | None = None, target: Name = "x86", *, untrusted: bool = False, **how: Unpack[How]) -> Job:
+    """The effective configuration of a request, whose model and data are references or paths by now.
 
     `untrusted`: files of ./targets, ./devices and ./profiles count only where they are named by their paths.
-    `threads`: of several each variant is in the race with each number, but references and those that say their own.
     Raises InputError (ConfigError, NotFound) for a name, key or value that is wrong.
     """
-    laid, own = _laid(settings or {}), not untrusted
+    if unknown := {*how} - {*How.__annotations__}:
+        raise TypeError(f"unknown keyword {sorted(unknown)[0]!r}")
+    asked: dict[str, Any] = {**{name: default(name) for name in How.__annotations__}, **how}
+    settings, device, only = asked["settings"] or {}, asked["device"], asked["only"]
+    laid, own = _laid(settings), not untrusted
     parsed_target = catalog.target(_name(target, "target"), laid["target"], own)
     place_name = _name(device, "device") if device else _own_device(parsed_target)
     place = catalog.device(place_name, laid["device"], own)
-    measured_as = catalog.profile(_name(profile, "profile"), laid["profile"], own)
+    measured_as = catalog.profile(_name(asked["profile"], "profile"), laid["profile"], own)
     _check_names(parsed_target, place, measured_as)
-    known = context(place.name, place.value, {"batch": batch, "seed": seed})
-    first, *others = _numbers(threads, int(known.device["cores"]))
+    known = context(place.name, place.value, {"batch": asked["batch"], "seed": asked["seed"]})
+    first, *others = _numbers(asked["threads"], int(known.device["cores"]))
     effective = Job(
-        source=source(model, data, metric, samples, settings),
+        source=source(cast("str | None", model), settings, **{name: asked[name] for name in SOURCE_FLAGS}),
         target=parsed_target,
         device=place,
         profile=measured_as,
@@ -150,11 +121,8 @@ def job(
     return _raced(effective, others) if others else effective
 
 
-def source(
-    model: str | None, data: str | None, metric: str | None, samples: int | None, settings: Mapping[str, Json] | None
-) -> FoundSource:
-    """The source of a job; the model is not looked for yet. Raises InputError."""
-    flags = {"data": data, "metric": metric, "samples": samples}
+def source(model: str | None, settings: Mapping[str, Json] | None, **flags: Any) -> FoundSource:
+    """The source of a job, with `flags` of SOURCE_FLAGS; the model is not looked for yet. Raises InputError."""
     given = {key: value for key, value in flags.items() if value is not None}
     return catalog.source(model, {**_laid(settings or {})["source"], **given})
 

@@ -28,7 +28,8 @@ from edgecompress.device import machine
 from edgecompress.pipeline import confinement, conversion, variant_stages, verification
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.conversion import Call
-from edgecompress.pipeline.job import Job, Name
+from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.job_request import Name
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race

@@ -14,33 +14,28 @@ import traceback
 import typing
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
-from edgecompress.cli.mcp_types import (
-    CompareRequest,
-    CompareResult,
-    DeployRequest,
-    DeployResult,
-    DiagnoseRequest,
-    DiagnoseResult,
-    LayerResult,
-    MetricResult,
-    PlannedStage,
-    PlanRequest,
-    PlanResult,
-    ReportRequest,
-    ReportResult,
-    VariantResult,
-)
 from edgecompress.core import environments
 from edgecompress.core.errors import BROKE, EdgeError, StageFailed, of_system
 from edgecompress.core.plain_text import one_line
 from edgecompress.core.version import __version__
+from edgecompress.extras.mcp.answers import (
+    CompareResult,
+    DeployResult,
+    DiagnoseResult,
+    LayerResult,
+    MetricResult,
+    PlannedStage,
+    PlanResult,
+    ReportResult,
+    VariantResult,
+)
+from edgecompress.pipeline.job_request import KEYWORDS, JobRequest, Keyword, Options
 
 if TYPE_CHECKING:
     from mcp.server.fastmcp import FastMCP
 
-    from edgecompress.commands.job_run import Options
     from edgecompress.pipeline.job import Job
     from edgecompress.pipeline.plan import Plan
     from edgecompress.pipeline.runner import Event, Listener
@@ -58,8 +53,41 @@ MOST_LAYERS = 20  # of a diagnosis: an answer is to fit into a conversation
 
 # --------------------------------------------------------------------------- tools
 
+Asked = Mapping[str, Any]  # the arguments of a call, by name
+SOURCE = ("model", "data", "metric", "samples", "threads", "batch", "seed", "settings", "offline", "untrusted")
+PLACE = ("target", "device", "profile", "only")
+STRICT = Keyword("refuse what intervals of 95 % leave undecided, too", False, bool)
+NEEDED = "\0"  # the default of an argument that has none
+OUT = Keyword("output folder; without it dist/TARGET")
+HERE: Mapping[str, Mapping[str, Keyword]] = {  # what a tool has beside the keywords of a job
+    "plan": {},
+    "deploy": {"out": OUT, "strict": STRICT, "remeasure": KEYWORDS["remeasure"]},
+    "report": {"folder": Keyword("the folder that a deploy wrote, as dist/x86", NEEDED)},
+    "compare": {
+        "reports": Keyword(
+            "folders of deploys; the first is the baseline; FOLDER@VARIANT names a variant", NEEDED, list
+        ),
+        "fail_if": Keyword('gates, as "latency_ms > 1.05x" or "accuracy_drop > 0.01"', (), list),
+        "strict": Keyword("a gate that is undecided fails", False, bool),
+        "across_models": Keyword("compare reports of different models, too", False, bool),
+    },
+    "diagnose": {
+        "target": Keyword("a target's name or TOML file; without it that of the artifact, or x86"),
+        "variant": Keyword("variant of the target; without it the first that compresses", ""),
+        "artifact": Keyword("folder that a deploy wrote, or a model file, in place of a variant"),
+        "items": Keyword("number of items to run", 16, int),
+        "out": Keyword("folder for diagnosis.json and its page; without it none is written"),
+    },
+}
 
-def plan(asked: PlanRequest, listener: Listener) -> PlanResult:
+
+def keywords(tool: str) -> dict[str, Keyword]:
+    """The arguments of a tool, by name."""
+    shared = {"plan": SOURCE + PLACE, "deploy": SOURCE + PLACE, "diagnose": SOURCE}.get(tool, ())
+    return {**{name: KEYWORDS[name] for name in shared}, **HERE[tool]}
+
+
+def plan(asked: Asked, listener: Listener) -> PlanResult:
     """What a deploy would do: its stages, its variants and its expected time. Nothing runs."""
     from edgecompress.core.model import Stage
 
@@ -78,36 +106,36 @@ def plan(asked: PlanRequest, listener: Listener) -> PlanResult:
     )
 
 
-def deploy(asked: DeployRequest, listener: Listener) -> DeployResult:
+def deploy(asked: Asked, listener: Listener) -> DeployResult:
     """Compresses, exports, verifies, measures and ships a model. Takes minutes; stored work is not repeated."""
     from edgecompress.commands import deploy
 
     job, steps = _planned(asked)
-    result = deploy.run(job, steps, _options(asked, listener, "edgecompress mcp: deploy"))
+    result = deploy.run(job, steps, _options(asked, listener, "deploy"))
     if result.exit_code in BROKE:
         raise StageFailed(result.message)
     told = _report(result.report, result.read_report()) if result.report else None
     return DeployResult(result.exit_code, result.message, str(result.out) if result.out else None, told)
 
 
-def report(asked: ReportRequest, listener: Listener) -> ReportResult:
+def report(asked: Asked, listener: Listener) -> ReportResult:
     """The report of an earlier deploy in short: what shipped, why, and each variant with its numbers."""
     from edgecompress.commands import report
     from edgecompress.reporting import read
 
-    folder = Path(asked.folder)
+    folder = Path(asked["folder"])
     facts = report.report(folder)
     with read.rendering(folder):
         return _report(folder.parent if folder.suffix == ".json" else folder, facts)
 
 
-def compare(asked: CompareRequest, listener: Listener) -> CompareResult:
+def compare(asked: Asked, listener: Listener) -> CompareResult:
     """Compares reports with the first one, with intervals, and judges gates."""
     from edgecompress.commands import compare
     from edgecompress.reporting.compare import rendering
 
-    request = compare.ComparisonRequest(tuple(asked.fail_if), asked.strict, asked.across_models)
-    found = compare.compare(asked.reports, request)
+    request = compare.ComparisonRequest(tuple(asked["fail_if"]), asked["strict"], asked["across_models"])
+    found = compare.compare(asked["reports"], request)
     with rendering(found.entries):
         return CompareResult(
             exit_code=found.exit_code,
@@ -128,14 +156,14 @@ def compare(asked: CompareRequest, listener: Listener) -> CompareResult:
         )
 
 
-def diagnose(asked: DiagnoseRequest, listener: Listener) -> DiagnoseResult:
+def diagnose(asked: Asked, listener: Listener) -> DiagnoseResult:
     """Names the layer at which a compressed artifact departs from its source, and the remedy. Takes minutes."""
     from edgecompress.commands import diagnose
 
-    place, out = (Path(text) if text else None for text in (asked.artifact, asked.out))
-    request = diagnose.DiagnosisRequest(asked.variant, place, asked.items, out=out)
-    options = _options(asked, listener, "edgecompress mcp: diagnose")
-    found = diagnose.diagnose(request=request, options=options, **_settings(asked))
+    subject = diagnose.DiagnosisRequest(
+        asked["variant"], asked["artifact"] or None, asked["items"], out=asked["out"] or None
+    )
+    found = diagnose.diagnose(request=subject, options=_options(asked, listener, "diagnose"), **_request(asked))
     rows = sorted((row for row in found.facts["layers"] if row["output"]), key=lambda row: -(row["effect"] or 0.0))
     names = [f.name for f in dataclasses.fields(LayerResult)]
     return DiagnoseResult(
@@ -148,35 +176,31 @@ def diagnose(asked: DiagnoseRequest, listener: Listener) -> DiagnoseResult:
     )
 
 
-TOOLS: tuple[Callable[[Any, Listener], object], ...] = (plan, deploy, report, compare, diagnose)
+TOOLS: tuple[Callable[[Asked, Listener], object], ...] = (plan, deploy, report, compare, diagnose)
 
 
-def _settings(asked: PlanRequest | DiagnoseRequest) -> dict[str, Any]:
-    """What of a request is the job's, not the run's."""
-    own = {"offline", "strict", "remeasure", "out", "variant", "artifact", "items"}
-    own |= {"untrusted"} if isinstance(asked, DiagnoseRequest) else set()
-    told = {name: value for name, value in vars(asked).items() if name not in own and value is not None}
-    strict = {"limits.strict": True} if isinstance(asked, DeployRequest) and asked.strict else {}
-    return {**told, "settings": {**asked.settings, **strict}}
+def _request(asked: Asked) -> JobRequest:
+    """What of the arguments is the job's, not the run's."""
+    told = {name: value for name, value in asked.items() if name in JobRequest.__annotations__ and value is not None}
+    strict = {"limits.strict": True} if asked.get("strict") else {}
+    return JobRequest(**{**told, "settings": {**(asked["settings"] or {}), **strict}})  # type: ignore[typeddict-item]
 
 
-def _planned(asked: PlanRequest) -> tuple[Job, Plan]:
+def _planned(asked: Asked) -> tuple[Job, Plan]:
     from edgecompress.pipeline import plan
     from edgecompress.pipeline.job import job
 
-    made = job(**_settings(asked))
+    made = job(**_request(asked), untrusted=asked["untrusted"])
     return made, plan.deploy(made)
 
 
-def _options(asked: DeployRequest | DiagnoseRequest, listener: Listener, command: str) -> Options:
-    from edgecompress.commands import job_run
-
-    return job_run.Options(
-        out=Path(asked.out) if asked.out else None,
-        offline=asked.offline,
-        untrusted=asked.untrusted,
-        remeasure=isinstance(asked, DeployRequest) and asked.remeasure,
-        command=command,
+def _options(asked: Asked, listener: Listener, tool: str) -> Options:
+    return Options(
+        out=asked["out"] or None,
+        offline=asked["offline"],
+        untrusted=asked["untrusted"],
+        remeasure=asked.get("remeasure", False),
+        command=f"edgecompress mcp: {tool}",
         listener=listener,
     )
 
@@ -241,7 +265,7 @@ async def _silent(server: FastMCP[None]) -> AsyncIterator[None]:
         yield
 
 
-def _in_thread(server: FastMCP[None], tool: Callable[[Any, Listener], object]) -> Callable[..., Any]:
+def _in_thread(server: FastMCP[None], tool: Callable[[Asked, Listener], object]) -> Callable[..., Any]:
     """A tool whose arguments are the fields of its request, run beside the loop that answers the client.
 
     Its progress is in seconds, of so many as are expected. A client that cancels stops it at its next event.
@@ -249,8 +273,8 @@ def _in_thread(server: FastMCP[None], tool: Callable[[Any, Listener], object]) -
     import anyio
     from pydantic import Field
 
-    hints = typing.get_type_hints(tool, globalns={**globals(), "Listener": Callable}, include_extras=True)
-    request = hints["asked"]
+    told = keywords(tool.__name__)
+    answer = typing.get_type_hints(tool, globalns={**globals(), "Listener": Callable})["return"]
 
     async def called(**arguments: Any) -> object:
         context, began = server.get_context(), time.monotonic()
@@ -263,31 +287,22 @@ def _in_thread(server: FastMCP[None], tool: Callable[[Any, Listener], object]) -
                 with contextlib.suppress(anyio.RunFinishedError):  # the client has gone, and this process goes
                     anyio.from_thread.run(context.report_progress, took_s, took_s + event.left_s, says)
 
-        work = functools.partial(_told, tool, request(**arguments), listener)
+        work = functools.partial(_told, tool, arguments, listener)
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
 
-    own = typing.get_type_hints(request, include_extras=True)
-    parameters = [
-        inspect.Parameter(
-            f.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=_default(f),
-            annotation=Annotated[own[f.name], Field(description=own[f.name].__metadata__[0])],
-        )
-        for f in dataclasses.fields(request)
-    ]
-    called.__signature__ = inspect.Signature(parameters, return_annotation=hints["return"])  # type: ignore[attr-defined]
+    parameters = []
+    for name, keyword in told.items():
+        kind: Any = {"list": list[str], "dict": dict[str, Any]}.get(keyword.kind.__name__, keyword.kind)
+        default: Any = inspect.Parameter.empty if keyword.default == NEEDED else keyword.default
+        hint: Any = Annotated[Optional[kind] if default is None else kind, Field(description=keyword.help)]  # noqa: UP045
+        default = list(default) if isinstance(default, tuple) else default
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+    called.__signature__ = inspect.Signature(parameters, return_annotation=answer)  # type: ignore[attr-defined]
     called.__name__, called.__doc__ = tool.__name__, tool.__doc__
     return called
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-
-
-def _told(tool: Callable[[Any, Listener], object], asked: object, listener: Listener) -> object:
+def _told(tool: Callable[[Asked, Listener], object], asked: Asked, listener: Listener) -> object:
     """The tool's answer. What it raises becomes the tool's error, in one line; the trace of a bug goes to stderr."""
     try:
         return tool(asked, listener)

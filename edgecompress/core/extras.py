@@ -1,0 +1,48 @@
+"""The capabilities that lie in folders of their own, `extras/NAME`: the core reaches them by name, and goes on without.
+
+Each brings its plug-ins in folders of their kinds (`extras/NAME/commands`, `techniques`, `sections`), which the
+registry finds there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from types import ModuleType
+
+from edgecompress.core.errors import MissingDependency
+from edgecompress.core.package_files import PACKAGE
+
+# What a user misses where a folder is not there: its commands, so that a missing one is told and not unknown.
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "apps": ("pack", "package", "package verify", "unpack"),
+    "hugging_face": ("trim",),
+    "mcp": ("mcp",),
+    "schedules": ("schedule",),
+    "search": ("advise", "search"),
+}
+
+
+def is_here(name: str) -> bool:
+    """Whether an extra is installed."""
+    return (PACKAGE / "extras" / name).is_dir()
+
+
+def part(name: str, module: str) -> ModuleType:
+    """A module of an extra. Raises MissingDependency where the extra is not installed."""
+    if not is_here(name):
+        raise MissingDependency(lacking(name))
+    return importlib.import_module(f"edgecompress.extras.{name}.{module}")
+
+
+def lacking(name: str) -> str:
+    """That an extra is not installed, and what to do."""
+    return (
+        f"the extra '{name}' is not here; install edgecompress whole: pip install --force-reinstall edgecompress"
+    )
+
+
+def lost_command(command: str) -> str:
+    """Why a command is not here that an extra brings, or ""."""
+    owner = next((name for name, commands in COMMANDS.items() if command in commands and not is_here(name)), "")
+    return f"{command}: {lacking(owner)}" if owner else ""

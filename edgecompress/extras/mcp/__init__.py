@@ -1,0 +1,1 @@
+"""Tools for coding assistants (Model Context Protocol)."""

@@ -1,0 +1,1 @@
+"""Distiller's YAML schedules, read and run unmodified."""

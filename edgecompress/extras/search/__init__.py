@@ -1,0 +1,1 @@
+"""Which recipes, and training: search, advise, deploy --train."""
