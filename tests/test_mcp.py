@@ -12,8 +12,8 @@ import nulls
 import plugins
 import pytest
 
-from edgecompress.extras.mcp import server as mcp_server
 from edgecompress.cli.main import main
+from edgecompress.extras.mcp import server as mcp_server
 
 if TYPE_CHECKING:
     from mcp import ClientSession

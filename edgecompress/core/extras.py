@@ -37,9 +37,7 @@ def part(name: str, module: str) -> ModuleType:
 
 def lacking(name: str) -> str:
     """That an extra is not installed, and what to do."""
-    return (
-        f"the extra '{name}' is not here; install edgecompress whole: pip install --force-reinstall edgecompress"
-    )
+    return f"the extra '{name}' is not here; install edgecompress whole: pip install --force-reinstall edgecompress"
 
 
 def lost_command(command: str) -> str:
