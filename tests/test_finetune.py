@@ -793,9 +793,12 @@ def test_a_segmenter_is_trained_by_its_axis_of_classes(technique: Any, segmenter
     told = own.get(technique, {"distill": 0.1})
     told |= {"file": str(segmenter.root / "still.yaml")} if technique is schedule else {}
     options = technique.Options(epochs=3, batch_size=8, lr=0.05, **told)
-    found = technique.apply(dataclasses.replace(segmenter.request(), options=options)).facts
+    said: list[str] = []
+    request = dataclasses.replace(segmenter.request(), options=options, progress=lambda done, what: said.append(what))
+    found = technique.apply(request).facts
     assert found["metric"] == "top1"
     assert found["epochs"][-1]["select"] > 0.6  # chance is a third
+    assert "% of labels right" in said[-1] and not any("top-1" in what for what in said)
 
 
 @pytest.mark.parametrize("criterion", ["l2", "taylor"])

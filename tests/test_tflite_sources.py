@@ -107,6 +107,23 @@ def test_inputs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert names(compressed("litert_int8", model, tmp_path)) == names(model)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", ["cumprod", "cumulative_logsumexp"])
+def test_operators_of_tensorflow_in_a_file_are_named_as_the_reason(operator: str, tmp_path: Path) -> None:
+    tf = pytest.importorskip("tensorflow")
+    call = {
+        "cumprod": lambda x: tf.math.cumprod(x, axis=1),
+        "cumulative_logsumexp": lambda x: tf.math.cumulative_logsumexp(x, axis=1),
+    }[operator]
+    concrete = tf.function(call).get_concrete_function(tf.TensorSpec((1, 4), tf.float32))
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
+    (tmp_path / "net.tflite").write_bytes(converter.convert())
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match=r"holds operators of TensorFlow \(Flex\), .* without SELECT_TF_OPS"):
+        litert.read(Request({}, tmp_path / "out", {"path": str(tmp_path / "net.tflite")}))
+
+
 def test_a_file_is_completed_once(tmp_path: Path) -> None:
     new = model_file.completed(files.packed(files.small(), named={"conv": "mean", "mean": None}))
     assert model_file.completed(new) == new

@@ -352,7 +352,9 @@ class Training:
         select = self.history[-1]["select"] if self.history else None
         if select is None or self.metric is None:
             return words
-        return f"{words}, select {WORDS[self.metric].format(select * PERCENT.get(self.metric, 1))}"
+        of_pixels = self.metric == "top1" and self.items.labels is not None and self.items.labels.ndim > 1
+        shown = "{:.1f} % of labels right" if of_pixels else WORDS[self.metric]
+        return f"{words}, select {shown.format(select * PERCENT.get(self.metric, 1))}"
 
     def _checkpoint(self, state: checkpoint.State) -> checkpoint.Card:
         if self.request.keep is None:

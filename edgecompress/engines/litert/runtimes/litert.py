@@ -290,6 +290,11 @@ def _rehearse(copy: Path, file: Path) -> None:
         for detail in interpreter.get_output_details():
             interpreter.get_tensor(detail["index"])
     except Exception as error:  # it has no class of its own
+        if "Select TensorFlow op" in str(error):
+            raise InputError(
+                f"{file}: it holds operators of TensorFlow (Flex), which LiteRT alone does not run; convert it without "
+                "SELECT_TF_OPS: the converter then names them"
+            ) from error
         raise InputError(f"{file}: LiteRT cannot run it: {first_line(error)}; export it again") from error
 
 
