@@ -22,7 +22,7 @@ os.environ["COLUMNS"] = "100"  # help texts are wrapped to the terminal, which C
 os.chdir(ROOT / "docs")  # where there are no targets of one's own
 
 import architecture  # noqa: E402  # beside this file
-import contributing  # noqa: E402
+import contracts  # noqa: E402
 
 from edgecompress.cli import main as cli  # noqa: E402
 from edgecompress.commands import listing  # noqa: E402
@@ -110,7 +110,11 @@ def plugins() -> str:
         parts += [f"## {heading}\n", table(["name", "what it is", *(w.lower() for w in words), "needs"], rows), ""]
     for kind in ("techniques", "runtimes"):
         parts += [option_table(kind, name, m) for name, m in own(kind) if listing.options(m)]
-    return "\n".join([*parts, formats()])
+    defines = (
+        "## What each kind defines\n\nNames in capitals are constants, the others functions with what they take and "
+        "return. A name that is nearly one of these is an error of the conformance suite.\n"
+    )
+    return "\n".join([*parts, formats(), "", defines, contracts.tables()])
 
 
 def option_table(kind: str, name: str, module: Any) -> str:
@@ -286,7 +290,6 @@ PAGES = {
     "reference/report.schema.json": lambda: by_parts(model.json_schema()),
     f"../{model_card.SCHEMA_FILE.relative_to(ROOT)}": lambda: by_parts(model_card.json_schema()),
     "architecture.md": architecture.page,
-    "../CONTRIBUTING.md": contributing.page,
 }
 
 

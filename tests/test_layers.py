@@ -56,9 +56,9 @@ def module(path: Path) -> str:
 MODULES = {module(path): path for path in sources()}
 
 
-def imports(path: Path, everywhere: bool = True) -> Iterator[str]:
-    """The modules and names that a file imports: everywhere, for a type checker too; or at its top, when it runs."""
-    for node in _statements(ast.parse(path.read_text(encoding="utf-8")), everywhere):
+def imports(path: Path, everywhere: bool = True, types: bool = True) -> Iterator[str]:
+    """The modules and names that a file imports: everywhere, with `types` for a type checker too; or at its top."""
+    for node in _statements(ast.parse(path.read_text(encoding="utf-8")), everywhere, types and everywhere):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -66,13 +66,13 @@ def imports(path: Path, everywhere: bool = True) -> Iterator[str]:
             yield from (name if name in MODULES else node.module for name in names)
 
 
-def _statements(node: ast.AST, everywhere: bool) -> Iterator[ast.AST]:
+def _statements(node: ast.AST, everywhere: bool, types: bool) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
-        if not everywhere and isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+        if not types and isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
         yield child
         if everywhere or isinstance(child, (ast.If, ast.Try)):
-            yield from _statements(child, everywhere)
+            yield from _statements(child, everywhere, types)
 
 
 def folder(name: str) -> str:

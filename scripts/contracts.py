@@ -1,30 +1,25 @@
-"""The generated part of CONTRIBUTING.md: what a plug-in of each kind defines, from the classes in core/plugins.py."""
+"""What a plug-in of each kind defines, as tables, from the classes in core/plugins.py."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
 import inspect
-import re
-from pathlib import Path
 from typing import Any
 
 from edgecompress.core import plugins
 
-PAGE = Path(__file__).resolve().parent.parent / "CONTRIBUTING.md"
-PART = re.compile(r"(<!-- generated: plug-ins -->\n).*(<!-- end -->)", re.DOTALL)
 OPENED = {
     "An opened session of a runtime": plugins.OpenedSession,
     "An opened meter of a sensor": plugins.OpenedMeter,
 }
 
 
-def page() -> str:
-    """The page with its generated part written again."""
+def tables() -> str:
+    """A table for each kind."""
     kinds = {f"A {kind.removesuffix('s')}": cls for kind, cls in plugins.KINDS.items()}
     described: dict[str, type[Any]] = {"Every plug-in": plugins.Plugin, **kinds, **OPENED}
-    tables = [_table(title, cls) for title, cls in described.items()]
-    return PART.sub(lambda match: match[1] + "\n" + "\n\n".join(tables) + "\n\n" + match[2], PAGE.read_text("utf-8"))
+    return "\n\n".join(_table(title, cls) for title, cls in described.items())
 
 
 def _table(title: str, cls: type[Any]) -> str:
