@@ -219,7 +219,8 @@ def _of_command_line(
     for key, value in overrides.items():
         laid = copy.deepcopy(table)
         _lay(laid, key.split("."), value, given)
-        option = _option(cls, key)
+        prefix = {Target: "", Source: ""}.get(cls, f"{cls.__name__.lower()}.")
+        option = f"--{key}" if cls is Source and "." not in key else f"--set {prefix}{key}"
         try:
             config.build(cls, table, option)
         except ConfigError:
@@ -229,14 +230,6 @@ def _of_command_line(
         except ConfigError as error:
             return error
     return None
-
-
-def _option(cls: type, key: str) -> str:
-    """How the command line gives a key of such a file: `--set profile.window_s`, `--data`."""
-    if cls is Source and "." not in key:
-        return f"--{key}"
-    prefix = {Target: "", Source: ""}.get(cls, f"{cls.__name__.lower()}.")
-    return f"--set {prefix}{key}"
 
 
 def _lay(table: dict[str, object], keys: list[str], value: object, where: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 BLOCKS = (8, 16, 32)
@@ -33,14 +33,10 @@ def block(times: Mapping[int, float]) -> int:
 
 def slopes_left(times: Mapping[int, float]) -> dict[int, float]:
     """By block size: the slope of time against width within blocks, as a part of the slope over all widths."""
-    best = _monotonic(times)
+    # the least time of each width or a wider one
+    best = {width: min(time for wider, time in times.items() if wider >= width) for width in sorted(times)}
     whole = _slope(best, max(best))
     return {b: _slope(best, b) / whole if whole else 0.0 for b in BLOCKS}
-
-
-def _monotonic(times: Mapping[int, float]) -> dict[int, float]:
-    """The least time of each width or a wider one."""
-    return {width: min(time for wider, time in times.items() if wider >= width) for width in sorted(times)}
 
 
 def _slope(times: Mapping[int, float], size: int) -> float:
@@ -48,14 +44,12 @@ def _slope(times: Mapping[int, float], size: int) -> float:
     groups: dict[int, list[int]] = {}
     for width in times:
         groups.setdefault(-(-width // size), []).append(width)
-    moments = [_moments(group, [times[width] for width in group]) for group in groups.values()]
-    spread = sum(xx for _, xx in moments)
-    return sum(xy for xy, _ in moments) / spread if spread else 0.0
-
-
-def _moments(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)), sum((a - mean_x) ** 2 for a in x)
+    slope, spread = 0.0, 0.0
+    for group in groups.values():
+        mean_width, mean_time = sum(group) / len(group), sum(times[width] for width in group) / len(group)
+        slope += sum((width - mean_width) * (times[width] - mean_time) for width in group)
+        spread += sum((width - mean_width) ** 2 for width in group)
+    return slope / spread if spread else 0.0
 
 
 # --------------------------------------------------------------------------- the stage that measures

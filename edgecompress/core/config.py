@@ -8,14 +8,14 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import ConfigError, blamed, did_you_mean
-from edgecompress.core.json import Json
+from edgecompress.core.json import Json, inside
 
 T = TypeVar("T")
 LARGEST = 1 << 20  # bytes of a TOML file
@@ -64,14 +64,10 @@ def _unlike_ours(tables: dict[str, object]) -> str:
     """What no file of ours has: values nested deeply, or texts that no file can be called by."""
     level: list[object] = [tables]
     for _ in range(DEEPEST):
-        level = [inner for value in level if isinstance(value, (dict, list)) for inner in _inside(value)]
+        level = [inner for value in level for inner in inside(value)]
         if any(isinstance(value, str) and "\0" in value for value in level):
             return "a text contains the character NUL"
     return TOO_DEEP if level else ""
-
-
-def _inside(value: dict[str, object] | list[object]) -> Iterable[object]:
-    return value.values() if isinstance(value, dict) else value
 
 
 def build(cls: type[T], table: Mapping[str, object], where: str) -> T:
@@ -121,7 +117,12 @@ def convert(hint: object, value: object, where: str) -> object:
         return _convert_tuple(arguments, value, where)
     if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
         return {str(k): convert(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
-    return _convert_scalar(hint, value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        _plain(value, where)
+        return float(value)
+    if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value if hint is list else _plain(value, where)  # who asks for a list checks its items
+    raise ConfigError(f"{where}: must be {_words(hint)}, not {_shown(value)}")
 
 
 def _convert_union(arguments: tuple[object, ...], value: object, where: str) -> object:
@@ -143,15 +144,6 @@ def _convert_tuple(arguments: tuple[object, ...], value: Sequence[object], where
     if len(arguments) != len(value):
         raise ConfigError(f"{where}: must have {len(arguments)} values, not {len(value)}")
     return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
-
-
-def _convert_scalar(hint: object, value: object, where: str) -> object:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        _plain(value, where)
-        return float(value)
-    if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return value if hint is list else _plain(value, where)  # who asks for a list checks its items
-    raise ConfigError(f"{where}: must be {_words(hint)}, not {_shown(value)}")
 
 
 def _plain(value: object, where: str) -> object:

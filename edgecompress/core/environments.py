@@ -197,7 +197,12 @@ def make(module: ModuleType) -> Path | None:
             _run(child_process.python("venv", str(place)))
             own = str(place / "bin" / "python")
             _run(child_process.python("pip", "install", "--quiet", *module.ENVIRONMENT, by=own))
-            _show_package(place)
+            # this package can be imported in the environment, and no other that lies beside it
+            beside = place / "package"
+            beside.mkdir()
+            (beside / PACKAGE.name).symlink_to(PACKAGE, target_is_directory=True)
+            (packages,) = place.glob("lib/python*/site-packages")
+            (packages / f"{PACKAGE.name}.pth").write_text(f"{beside}\n", encoding="utf-8")
             (place / COMPLETE).touch()
     return place
 
@@ -208,12 +213,3 @@ def _run(command: list[str]) -> None:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"code {done.returncode}"]
         version = ".".join(map(str, sys.version_info[:2]))
         raise StageFailed(f"{' '.join(command[2:5])} with Python {version}: {lines[-1].strip()[:300]}")
-
-
-def _show_package(place: Path) -> None:
-    """Makes this package importable in the environment, and no other that lies beside it."""
-    beside = place / "package"
-    beside.mkdir()
-    (beside / PACKAGE.name).symlink_to(PACKAGE, target_is_directory=True)
-    (packages,) = place.glob("lib/python*/site-packages")
-    (packages / f"{PACKAGE.name}.pth").write_text(f"{beside}\n", encoding="utf-8")

@@ -41,12 +41,9 @@ def refused(path: Path) -> InputError | None:
         return None
     error = InputError(f"{path}: {ADVICE[path.suffix].format(name=path.name, stem=path.stem)}")
     if path.suffix in WEIGHTS:
-        error.add_note(_snippet(path))
+        file = repr(str(path))
+        package, load = "torch", f"torch.load({file}, map_location='cpu', weights_only=True)"
+        if path.suffix == ".safetensors":
+            package, load = "safetensors.torch", f"safetensors.torch.load_file({file})"
+        error.add_note(SNIPPET.format(package=package, load=load))
     return error
-
-
-def _snippet(path: Path) -> str:
-    file = repr(str(path))
-    if path.suffix == ".safetensors":
-        return SNIPPET.format(package="safetensors.torch", load=f"safetensors.torch.load_file({file})")
-    return SNIPPET.format(package="torch", load=f"torch.load({file}, map_location='cpu', weights_only=True)")

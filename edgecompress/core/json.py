@@ -34,7 +34,7 @@ def parsed(text: str) -> Any:
         raise ValueError("is nested too deeply") from error
     level = [document]
     for _ in range(DEEPEST):
-        level = [inner for each in level for inner in _inside(each)]
+        level = [inner for each in level for inner in inside(each)]
         if not level:
             return document
     raise ValueError("is nested too deeply")
@@ -45,7 +45,8 @@ def is_number(value: object, least: float = -sys.float_info.max, most: float = s
     return isinstance(value, (int, float)) and type(value) is not bool and least <= value <= most
 
 
-def _inside(value: object) -> Sequence[object]:
+def inside(value: object) -> Sequence[object]:
+    """What a table or a list holds; nothing in anything else."""
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 

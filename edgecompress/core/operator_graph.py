@@ -155,17 +155,15 @@ class _Walk:
         named = [name for node in counted for name in (*node.reads, *self._left(node))]
         unsized = tuple(dict.fromkeys(n for n in (*named, *self.ends) if n and n not in self.tensors))
         ends = [self.tensors[name] for name in self.ends if name in self.tensors]
-        return Graph(tuple(map(self._op, counted)), tuple(t for t in ends if not t.constant), self._weights(), unsized)
+        # weights: the constants that are factors or are added; no scalars, no scales, no shapes
+        computing = [node for node in self.nodes if not self._still(node) and node.type not in self.how.dequantize]
+        read = [self._stored(name) for node in computing for name in node.reads if name and self._constant(name)]
+        weights = tuple({t.name: t for t in read if t.shape and t.dtype not in ("int64", "bool")}.values())
+        return Graph(tuple(map(self._op, counted)), tuple(t for t in ends if not t.constant), weights, unsized)
 
     def _left(self, node: Node) -> list[str]:
         """What is there after a node and the last steps behind it."""
         return [*node.writes, *self._behind(node)][-1:] if len(node.writes) == 1 else list(filter(None, node.writes))
-
-    def _weights(self) -> tuple[Tensor, ...]:
-        """The constants that are factors or are added: no scalars, no scales, no shapes."""
-        computing = [node for node in self.nodes if not self._still(node) and node.type not in self.how.dequantize]
-        read = [self._stored(name) for node in computing for name in node.reads if name and self._constant(name)]
-        return tuple({t.name: t for t in read if t.shape and t.dtype not in ("int64", "bool")}.values())
 
     def _constant(self, name: str) -> bool:
         return name in self.tensors and self.tensors[name].constant

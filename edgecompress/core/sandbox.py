@@ -173,15 +173,12 @@ def _restrict_files(limits: Limits) -> None:
     try:
         _allow(ruleset, limits.writes or (), changes)
         if limits.writes is not None:
-            _allow(ruleset, _devices(), WRITE_FILE | (changes & TRUNCATE))
+            devices = (str(path) for pattern in DEVICES for path in Path("/").glob(pattern[1:]))
+            _allow(ruleset, devices, WRITE_FILE | (changes & TRUNCATE))
         _allow(ruleset, limits.programs or (), EXECUTE)
         _call("landlock_restrict_self", RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
-
-
-def _devices() -> Iterable[str]:
-    return (str(path) for pattern in DEVICES for path in Path("/").glob(pattern[1:]))
 
 
 def _allow(ruleset: int, paths: Iterable[str], access: int) -> None:

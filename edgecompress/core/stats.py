@@ -152,7 +152,10 @@ def trend(values: Sequence[float]) -> float | None:
     Kendall's test of order (Mann, Econometrica 13, 1945) on the values, or on the medians of blocks of many; a change
     of 2 % or less is none. Fewer than five values never show one.
     """
-    series = _blocks(values)
+    series = values
+    if len(values) > BLOCKS:
+        edges = [i * len(values) // BLOCKS for i in range(BLOCKS + 1)]
+        series = [statistics.median(values[a:b]) for a, b in zip(edges, edges[1:])]  # noqa: B905, RUF007 (Python 3.9)
     n = len(series)
     score = sum((y > x) - (y < x) for i, x in enumerate(series) for y in series[i + 1 :])
     if n < 5 or not _ordered(abs(score), n):
@@ -161,14 +164,6 @@ def trend(values: Sequence[float]) -> float | None:
     first, last = statistics.median(series[:third]), statistics.median(series[-third:])
     change = last / first - 1 if first else 0.0
     return change if abs(change) > CHANGE else None
-
-
-def _blocks(values: Sequence[float]) -> Sequence[float]:
-    """The values, or the medians of so many equal stretches of them."""
-    if len(values) <= BLOCKS:
-        return values
-    edges = [i * len(values) // BLOCKS for i in range(BLOCKS + 1)]
-    return [statistics.median(values[a:b]) for a, b in zip(edges, edges[1:])]  # noqa: B905, RUF007 (Python 3.9)
 
 
 def _ordered(score: int, n: int) -> bool:

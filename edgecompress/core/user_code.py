@@ -99,7 +99,9 @@ def _module(where: str, reference: str) -> ModuleType:
         raise InputError(
             f"{reference}: importing {where} raised {error_line(error)}; run it in Python to debug it"
         ) from error
-    for file in _files(set(sys.modules) - before):
+    # the user's own source files of these modules; a name without a folder is made up (torch.classes has one)
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in set(sys.modules) - before)
+    for file in sorted(f for f in files if f and f.endswith(".py") and os.path.isabs(f) and package_files.is_users(f)):
         for name in _imports(file):
             _check_not_hidden(name, f"{file} imports {name}, but")
     return module
@@ -114,12 +116,6 @@ def _check_not_hidden(name: str, where: str) -> None:
     other = str(spec.origin) if spec else ""  # "built-in", "frozen", or a file
     if not package_files.is_ours(other) and os.path.realpath(other) != os.path.realpath(own.origin):
         raise InputError(f"{where} {own.origin} is hidden by the installed {other}; rename it")
-
-
-def _files(modules: Iterable[str]) -> list[str]:
-    """The user's own source files of these modules; a name without a folder is made up (torch.classes has one)."""
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
-    return sorted(f for f in files if f and f.endswith(".py") and os.path.isabs(f) and package_files.is_users(f))
 
 
 def _imports(file: str) -> set[str]:
