@@ -19,21 +19,24 @@ def sources(modules: Sequence[str]) -> dict[str, Path]:
     Raises InputError for a module that is not there.
     """
     files: dict[str, Path] = {}
-    waiting = [(name, _source(name)) for name in modules]
+    waiting: list[tuple[str, Path]] = []
+    for name in modules:
+        if not (file := _file(name)):
+            why = "no Python source was found for this module, so its dependencies cannot be determined"
+            raise InputError(f"{name}: {why}")
+        waiting.append((name, file))
     while waiting:
         name, file = waiting.pop()
         if name not in files:
             files[name] = file
             if "." in name:  # the front door of a whole package leads to rooms that nobody asked for
-                needed = sorted(_needed(name, file))
+                # what it imports of its top package and of ours, not all of it a module, and the package around it
+                package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+                tops = {name.split(".")[0], OWN}
+                imports = {n for n in _imports(ast.parse(file.read_bytes()), package) if n.split(".")[0] in tops}
+                needed = sorted(imports - tops | {name.rpartition(".")[0]})
                 waiting += [(each, found) for each in needed if (found := _file(each))]
     return files
-
-
-def _source(name: str) -> Path:
-    if file := _file(name):
-        return file
-    raise InputError(f"{name}: no Python source was found for this module, so its dependencies cannot be determined")
 
 
 def _file(name: str) -> Path | None:
@@ -49,14 +52,6 @@ def _file(name: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _needed(name: str, file: Path) -> set[str]:
-    """The package around a module, and what it imports of its top package and of ours: not all of it is a module."""
-    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    tops = {name.split(".")[0], OWN}
-    imports = {n for n in _imports(ast.parse(file.read_bytes()), package) if n.split(".")[0] in tops}
-    return imports - tops | {name.rpartition(".")[0]}
-
-
 def _imports(tree: ast.Module, package: str) -> Iterator[str]:
     """What import statements name: modules, and what may be one or something inside one."""
     for node in _statements(tree):
@@ -69,11 +64,8 @@ def _imports(tree: ast.Module, package: str) -> Iterator[str]:
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
     """Every statement below a node, but for those that only a type checker sees."""
-    for block in BLOCKS[_types_only(node) :]:
+    word = getattr(node.test, "attr", getattr(node.test, "id", "")) if isinstance(node, ast.If) else ""
+    for block in BLOCKS[word == "TYPE_CHECKING" :]:
         for child in getattr(node, block, ()):
             yield child
             yield from _statements(child)
-
-
-def _types_only(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and getattr(node.test, "attr", getattr(node.test, "id", "")) == "TYPE_CHECKING"

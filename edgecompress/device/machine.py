@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -148,7 +149,10 @@ def here(root: Path = Path("/")) -> dict[str, str]:
     if texts["system"] == "Darwin" and root == Path("/"):
         command = COMMANDS["caches"].split()
         texts["caches"] = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return {**texts, **{name: text for name in FILES if (text := _text(root / name)) is not None}}
+    for name in FILES:
+        with contextlib.suppress(OSError):
+            texts[name] = (root / name).read_text(encoding="utf-8", errors="replace").strip("\0 \n")
+    return texts
 
 
 def line(text: str, most: int = 200) -> str:
@@ -164,21 +168,26 @@ def parsed(output: str) -> dict[str, str]:
 
 def facts(texts: Texts) -> MachineFacts:
     """The description of a machine from its texts. Everything but "now" is stable and may be in a fingerprint."""
-    cpu, machine = _cpuinfo(texts), line(texts.get("machine", ""))
+    entries = (each.partition(":") for each in texts.get("proc/cpuinfo", "").split("\n\n")[0].splitlines())
+    cpu = {key.strip(): value.strip() for key, _, value in entries}  # the first processor's
     flags = set((cpu.get("flags") or cpu.get("Features") or "").split())
+    lines = texts.get("etc/os-release", "").splitlines()
+    named = [each.partition("=")[2].strip('"') for each in lines if each.startswith("PRETTY_NAME=")]
+    # never "cpu MHz" of /proc/cpuinfo: that is the clock of a moment, or in a virtual machine a nominal one
+    khz = _whole(texts.get(f"{CPU0}/cpufreq/cpuinfo_max_freq", ""))
     return {
-        "machine": machine,
+        "machine": line(texts.get("machine", "")),
         "platform": line(f"{texts.get('system', '')}-{texts.get('machine', '')}".lower()),
-        "os": line(_os_name(texts)),
+        "os": line(named[0] if named else f"{texts.get('system', '')} {texts.get('release', '')}".strip()),
         "kernel": line(texts.get("kernel", "")),
         "cpu": _line(cpu.get("model name") or ARM_PARTS.get(cpu.get("CPU part", ""))),
         "microarchitecture": _microarchitecture(cpu),
-        "board": _line(_board(texts)),
+        "board": _line(texts.get("proc/device-tree/model", "").strip("\0 \n") or None),
         "cores": _whole(texts.get("nproc", "")),
         "features": [f for f in FEATURES if f in flags],
         "memory_bytes": _meminfo(texts, "MemTotal"),
         "caches": caches(texts),
-        "clock_mhz": _clock(texts),
+        "clock_mhz": khz / 1000 if khz else None,
         "governor": _line(texts.get(f"{CPU0}/cpufreq/scaling_governor")),
         "virtual": _line(_virtual(texts, flags)),
         "now": _now(texts),
@@ -198,12 +207,6 @@ def caches(texts: Texts) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _clock(texts: Texts) -> float | None:
-    """Never "cpu MHz" of /proc/cpuinfo: that is the clock of a moment, or in a virtual machine a nominal one."""
-    khz = _whole(texts.get(f"{CPU0}/cpufreq/cpuinfo_max_freq", ""))
-    return khz / 1000 if khz else None
-
-
 def _line(text: str | None) -> str | None:
     return None if text is None else line(text)
 
@@ -221,36 +224,12 @@ def _now(texts: Texts) -> MachineNow:
     }
 
 
-def _text(file: Path) -> str | None:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip("\0 \n")
-    except OSError:
-        return None
-
-
-def _cpuinfo(texts: Texts) -> dict[str, str]:
-    """The first processor's entries of /proc/cpuinfo; empty where there is none."""
-    lines = texts.get("proc/cpuinfo", "").split("\n\n")[0].splitlines()
-    return {key.strip(): value.strip() for key, _, value in (each.partition(":") for each in lines)}
-
-
 def _microarchitecture(cpu: Mapping[str, str]) -> str | None:
     family, model = (_whole(cpu.get(key, "")) for key in ("cpu family", "model"))
     if family is None or model is None:
         return None
     known = MICROARCHITECTURES.get((cpu.get("vendor_id", ""), family), ())
     return next((name for name, models in known if any(low <= model <= high for low, high in models)), None)
-
-
-def _os_name(texts: Texts) -> str:
-    lines = texts.get("etc/os-release", "").splitlines()
-    named = [each.partition("=")[2].strip('"') for each in lines if each.startswith("PRETTY_NAME=")]
-    return named[0] if named else f"{texts.get('system', '')} {texts.get('release', '')}".strip()
-
-
-def _board(texts: Texts) -> str | None:
-    """What the device tree calls the board ("Raspberry Pi 5 Model B Rev 1.0")."""
-    return texts.get("proc/device-tree/model", "").strip("\0 \n") or None
 
 
 def _meminfo(texts: Texts, key: str) -> int | None:

@@ -28,23 +28,19 @@ class CallCost(TypedDict):
 
 def measured(runtime: ModuleType, settings: Mapping[str, Json] | None, threads: int) -> CallCost:
     """Opens the runtime's empty model as the artifact with these settings was, and times its calls."""
+    import numpy as np
+
     if not hasattr(runtime, "empty"):
         return {"call_ms": None, "call_reason": getattr(runtime, "NO_EMPTY", "its runtime has no empty model")}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return {"call_ms": _timed(runtime, settings, Path(folder), threads), "call_reason": ""}
+            model = runtime.empty(Path(folder))
+            session = runtime.open(replace(model, facts={} if settings is None else {SETTINGS: settings}), threads)
+            inputs = [{spec.name: np.full(spec.concrete(), i, spec.dtype) for spec in model.inputs} for i in range(2)]
+            timed(session.run, inputs, 0.0, WARM_RUNS)
+            median = statistics.median(timed(session.run, inputs, SECONDS, RUNS)) / 1e6
+            session.close()
+            return {"call_ms": median, "call_reason": ""}
         except Exception as error:  # whatever a runtime raises: the artifact was measured, and that is kept
             message = " ".join(str(error).split())[:200]
             return {"call_ms": None, "call_reason": f"the empty model: {type(error).__name__}: {message}"}
-
-
-def _timed(runtime: ModuleType, settings: Mapping[str, Json] | None, folder: Path, threads: int) -> float:
-    import numpy as np
-
-    model = runtime.empty(folder)
-    session = runtime.open(replace(model, facts={} if settings is None else {SETTINGS: settings}), threads)
-    inputs = [{spec.name: np.full(spec.concrete(), i, spec.dtype) for spec in model.inputs} for i in range(2)]
-    timed(session.run, inputs, 0.0, WARM_RUNS)
-    median = statistics.median(timed(session.run, inputs, SECONDS, RUNS)) / 1e6
-    session.close()
-    return median

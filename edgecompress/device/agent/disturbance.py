@@ -58,7 +58,8 @@ class Counters:
 def window(before: Counters, after: Counters, times_ns: Sequence[int], typical_ms: float) -> Window:
     """The window between two readings, in which the runs took `times_ns`; a run of the session takes `typical_ms`."""
     cpu_s, usual_ns = after.cpu_s - before.cpu_s, 1e6 * typical_ms
-    preempted, gave_up = map(_less, after.switches or (None, None), before.switches or (None, None))
+    switches = zip(after.switches or (None, None), before.switches or (None, None), strict=True)
+    preempted, gave_up = (None if a is None or b is None else a - b for a, b in switches)
     known = before.waited_s is not None and after.waited_s is not None
     return {
         "n": len(times_ns),
@@ -82,7 +83,10 @@ def cause(window: Window, threads: int) -> str:
     STOLEN. A standstill is what long runs took while the process neither computed nor waited: it was stopped.
     """
     wall_s, waited_s, stolen_s = window["window_s"], window["waited_s"], window["stolen_s"] or 0.0
-    idle_s = max(0.0, wall_s - window["cpu_s"] / _busy(window, threads))
+    working_s = window["window_s"] - window["long_s"]
+    # processors at work while it worked: at least 1, so that a process which sleeps counts as idle
+    busy = max(1.0, min(window["cpu_s"] / working_s, threads)) if working_s > 0 else 1.0
+    idle_s = max(0.0, wall_s - window["cpu_s"] / busy)
     lost_s = min(wall_s, idle_s if waited_s is None else waited_s)
     if lost_s > HARMLESS * wall_s and _hit(window) > HIT * window["n"]:
         return f"other work held its processors for {lost_s / wall_s:.0%} of the time"
@@ -101,12 +105,6 @@ def _hit(window: Window) -> float:
     if window["preempted"] is None or window["gave_up"] is None:
         return window["n"]
     return window["preempted"] + window["gave_up"]
-
-
-def _busy(window: Window, threads: int) -> float:
-    """Processors at work while it worked: at least 1, so that a process which sleeps counts as idle."""
-    working_s = window["window_s"] - window["long_s"]
-    return max(1.0, min(window["cpu_s"] / working_s, threads)) if working_s > 0 else 1.0
 
 
 def _ticks() -> tuple[int, ...]:
@@ -156,7 +154,3 @@ def _switches() -> tuple[int, int] | None:
         return None
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_nivcsw, used.ru_nvcsw
-
-
-def _less(after: int | None, before: int | None) -> int | None:
-    return None if after is None or before is None else after - before

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
 from edgecompress.core.model import Artifact, MeasuredTable, measured_table
 from edgecompress.core.protocols import Meter
 from edgecompress.device.agent.inputs import preloaded, runtime_module
-from edgecompress.device.agent.timing import Inputs, Run, timed, warm_up
+from edgecompress.device.agent.timing import timed, warm_up
 from edgecompress.device.request import AgentRequest
 
 RUNS = 10  # a window holds at least so many
@@ -58,8 +57,14 @@ def run(request: AgentRequest, out: Path) -> EnergyAnswer:
     session = runtime.open(model, request.threads)
     meter = sensor.open(request.device, root)
     warm = warm_up(session.run, inputs, profile)
-    rest = functools.partial(_rest, profile["idle_s"])
-    work = functools.partial(_work, session.run, inputs, profile["energy_window_s"])
+
+    def rest() -> int:
+        time.sleep(profile["idle_s"])
+        return 0
+
+    def work() -> int:
+        return len(timed(session.run, inputs, profile["energy_window_s"], RUNS))
+
     meter.start()
     try:
         idle = [_metered(meter, rest, 0)]
@@ -68,22 +73,9 @@ def run(request: AgentRequest, out: Path) -> EnergyAnswer:
     finally:
         meter.stop()
     session.close()
-    return {"why_not": "", "warm": warm["warm"], "idle": idle, "windows": windows, "trace": _trace(meter)}
-
-
-def _trace(meter: Meter) -> PowerTrace:
-    """The samples of power that the sensor took, where it keeps them."""
-    samples = meter.samples() if hasattr(meter, "samples") else []
-    return {"t_s": [t for t, _ in samples], "watts": [w for _, w in samples]}
-
-
-def _rest(seconds: float) -> int:
-    time.sleep(seconds)
-    return 0
-
-
-def _work(run: Run, inputs: Sequence[Inputs], seconds: float) -> int:
-    return len(timed(run, inputs, seconds, RUNS))
+    samples = meter.samples() if hasattr(meter, "samples") else []  # of power, where the sensor keeps them
+    trace: PowerTrace = {"t_s": [t for t, _ in samples], "watts": [w for _, w in samples]}
+    return {"why_not": "", "warm": warm["warm"], "idle": idle, "windows": windows, "trace": trace}
 
 
 def _metered(meter: Meter, act: Callable[[], int], batch: int) -> EnergyWindow:

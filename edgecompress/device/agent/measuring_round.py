@@ -172,8 +172,11 @@ class SessionProcess:
         )
         file = folder / REQUEST
         file.write_text(replace(own, artifacts={}, runtimes={}, own_threads={}, tied=False).to_json(), encoding="utf-8")
+        # by a Python here, or the file that this agent was started from
+        python = request.pythons.get(label, "")
+        command = child_process.python(MODULE, by=python) if python else [sys.executable, sys.argv[0]]
         with (folder / "log").open("wb") as log:
-            self.process = _started([*_agent(request.pythons.get(label, "")), str(file)], log)
+            self.process = _started([*command, str(file)], log)
         assert self.process.stdin and self.process.stdout
         self.words: IO[bytes] = self.process.stdin
         self.lines, self.read = self.process.stdout.fileno(), b""
@@ -195,17 +198,14 @@ class SessionProcess:
             if time.monotonic() > self.end_s:
                 raise StageFailed(f"the agent gave no answer within {self.deadline_s:.0f} s")
             if not select.select([self.lines], [], [], child_process.LOOK_S)[0]:
-                self._check_memory()
+                if self.most_bytes:
+                    child_process.check_memory(self.label, self.process.pid, self.most_bytes)
                 continue
             if not (part := os.read(self.lines, 1 << 16)):
                 raise self._ended()
             self.read += part
         line, _, self.read = self.read.partition(b"\n")
         return json.loads(line)
-
-    def _check_memory(self) -> None:
-        if self.most_bytes:
-            child_process.check_memory(self.label, self.process.pid, self.most_bytes)
 
     def _ended(self) -> EdgeError:
         """Why it ended: what it says, or how its process did."""
@@ -266,11 +266,6 @@ def _as_agent(file: str) -> None:
         code = importlib.import_module(f"{MODULE}.__main__").main()
     finally:
         os._exit(code)
-
-
-def _agent(python: str) -> list[str]:
-    """The command of an agent: by a Python here, or the file that this one was started from."""
-    return child_process.python(MODULE, by=python) if python else [sys.executable, sys.argv[0]]
 
 
 def _free_bytes() -> int | None:

@@ -43,13 +43,10 @@ class ProcessMemory:
         mine = min(buffer_bytes, peak - before)
         return {
             "peak_rss_bytes": max(0, peak - mine - self.base),
-            "file_backed_bytes": self._file_backed(file),
+            "file_backed_bytes": None if file is None or self.base_file is None else max(0, file - self.base_file),
             "baseline_rss_bytes": self.base,
             "rss_reason": "" if self.fresh else "the peak could not be reset after the imports: it may be theirs",
         }
-
-    def _file_backed(self, file: int | None) -> int | None:
-        return max(0, file - self.base_file) if file is not None and self.base_file is not None else None
 
 
 def _reset_peak() -> bool:

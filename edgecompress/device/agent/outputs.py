@@ -71,7 +71,11 @@ def run(request: AgentRequest, out: Path) -> Outputs:
         (out / TRACE).write_text(json.dumps(lines, allow_nan=False), encoding="utf-8")
     _append(writer, request, model, session, total)
     writer.close()
-    fallback = _fallback(session)
+    fallback: list[str] | None
+    try:
+        fallback = session.ops({}, 0)["fallback"]
+    except Exception:  # whatever an engine raises: a session made for profiling is asked next, and says what broke
+        fallback = None
     session.close()
     defaults = _by_defaults(request, runtime, model, out) if request.defaults and hasattr(runtime, "SETTINGS") else None
     return {
@@ -92,13 +96,6 @@ def _append(writer: tensors.Appender, request: AgentRequest, model: Artifact, se
     for _, result in states.steps(session.run, calls, model, length):
         kept = min(step, items - writer.count)
         writer.append({spec.name: _items(spec, result[spec.name], batch)[:kept] for spec in outputs})
-
-
-def _fallback(session: Session) -> list[str] | None:
-    try:
-        return session.ops({}, 0)["fallback"]
-    except Exception:  # whatever an engine raises: a session made for profiling is asked next, and says what broke
-        return None
 
 
 def _by_defaults(request: AgentRequest, runtime: ModuleType, model: Artifact, out: Path) -> EngineDefaults:

@@ -99,10 +99,21 @@ def build(say: Say) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with file_lock.held(target.with_name(f".{target.name}.lock")):
             if find() is None:  # it may have been made while the lock was awaited
-                _check_space(target.parent)
+                free = shutil.disk_usage(target.parent).free // 2**20
+                if free < NEEDS_MIB:
+                    what = f"{NAME}: {target.parent} has {free} MiB free, {NEEDS_MIB} are needed"
+                    raise DiskFull(f"{what}; set {PLACE} to another folder")
                 part.mkdir(exist_ok=True)
                 _make(part, say)
-                _put_in_place(part, target)
+                # it goes in place without what was only needed to make it; an older build, and what is left of one, go
+                shutil.rmtree(part / "apt")
+                old = target.with_name(f".{target.name}.old")
+                shutil.rmtree(old, ignore_errors=True)
+                if target.exists():
+                    target.rename(old)
+                part.rename(target)
+                for left in (old, *target.parent.glob(f".{target.name}.*.part")):
+                    shutil.rmtree(left, ignore_errors=True)
     return target
 
 
@@ -123,12 +134,6 @@ def _check_machine() -> None:
             raise InputError(f"{NAME}: needs {command}; install it (Debian, Ubuntu: apt-get install {package})")
     if not KEYRING.is_file():
         raise InputError(f"{NAME}: needs {KEYRING}; install it (apt-get install debian-archive-keyring)")
-
-
-def _check_space(folder: Path) -> None:
-    free = shutil.disk_usage(folder).free // 2**20
-    if free < NEEDS_MIB:
-        raise DiskFull(f"{NAME}: {folder} has {free} MiB free, {NEEDS_MIB} are needed; set {PLACE} to another folder")
 
 
 @contextlib.contextmanager
@@ -186,18 +191,6 @@ def _make(part: Path, say: Say) -> None:
     _first_run(Emulator(part, {}))
     made = {"recipe": recipe(), "versions": _versions(part / "apt"), "packages": _packages(part / "apt")}
     (part / MADE).write_text(json.dumps(made, indent=1), encoding="utf-8")
-
-
-def _put_in_place(part: Path, target: Path) -> None:
-    """Without what was only needed to make it; an older build, and what is left of one, go."""
-    shutil.rmtree(part / "apt")
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        target.rename(old)
-    part.rename(target)
-    for left in (old, *target.parent.glob(f".{target.name}.*.part")):
-        shutil.rmtree(left, ignore_errors=True)
 
 
 # --------------------------------------------------------------------------- packages

@@ -50,12 +50,11 @@ class Emulator:
         core = cpus.CPUS[cpu].emulates or cpu
         qemu = [str(self.place / "host/usr/bin/qemu-aarch64"), "-seed", "0", "-cpu", core, "-L", str(self.root(cpu))]
         alone = [_tool("setpriv"), "--pdeathsig", "KILL", _tool("setarch"), "-R"]
-        return [*alone, *loader, *qemu, "-plugin", plugin, self._program(cpu, argv[0]), *argv[1:]]
-
-    def _program(self, cpu: str, name: str) -> str:
-        """A program's file below the root: an absolute path there, or a name that is looked for as a shell does."""
+        # the program's file below the root: an absolute path there, or a name that is looked for as a shell does
+        name, *words = argv
         places = [name.lstrip("/")] if name.startswith("/") else [f"{folder}/{name}" for folder in ("usr/bin", "bin")]
-        return next((str(file) for p in places if (file := self.root(cpu) / p).exists()), name)
+        program = next((str(file) for p in places if (file := self.root(cpu) / p).exists()), name)
+        return [*alone, *loader, *qemu, "-plugin", plugin, program, *words]
 
     def environment(self, counts: Path) -> dict[str, str]:
         """The environment variables of a program: no setting of this machine changes the counts."""
