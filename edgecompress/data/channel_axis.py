@@ -21,6 +21,8 @@ def channel_axis(array: np.ndarray, layout: str = "") -> int:
     Of three the odd one beside a plane of equal sides, else the shorter end; of more the last, unless the two last are
     equal.
     """
+    import numpy as np
+
     sizes = array.shape[1:]
     if len(layout) == array.ndim and NAMED in layout:
         return layout.index(NAMED)
@@ -31,8 +33,13 @@ def channel_axis(array: np.ndarray, layout: str = "") -> int:
     if 1 in (sizes[0], sizes[-1]):
         return 1 if sizes[0] == 1 else array.ndim - 1
     if len(sizes) == 2:
-        return 2 if sizes[1] <= sizes[0] else 1 + _distinct(array)
-    return 1 if _first(sizes) else array.ndim - 1
+        if sizes[1] <= sizes[0]:
+            return 2
+        mean = np.mean(array, axis=0, dtype=np.float64)
+        return 2 if mean.mean(axis=0).var() >= mean.mean(axis=1).var() else 1
+    if sizes[-1] == sizes[-2] or len(sizes) > 3:
+        return 1 if sizes[-1] == sizes[-2] else array.ndim - 1
+    return 1 if sizes[0] != sizes[1] and sizes[0] <= sizes[-1] else array.ndim - 1
 
 
 def class_axis(sizes: Sequence[int | None], labels: Sequence[int], layout: str = "") -> int:
@@ -45,12 +52,9 @@ def class_axis(sizes: Sequence[int | None], labels: Sequence[int], layout: str =
     whole = [1, *(size or max(labels, default=1) for size in sizes[1:])]
     axis = channel_axis(np.broadcast_to(np.float32(0), whole), layout)
     rest = [[*sizes[1:i], *sizes[i + 1 :]] for i in range(1, len(sizes))]
-    fits = [i for i, each in enumerate(rest, 1) if len(each) == len(labels) - 1 and _alike(each, labels[1:])]
+    fits = [i for i, each in enumerate(rest, 1) if len(each) == len(labels) - 1]
+    fits = [i for i in fits if all(a in (None, b) for a, b in zip(rest[i - 1], labels[1:], strict=True))]
     return axis if axis in fits or not fits else fits[-1]
-
-
-def _alike(sizes: Sequence[int | None], others: Sequence[int]) -> bool:
-    return all(a in (None, b) for a, b in zip(sizes, others, strict=True))
 
 
 def _short(sizes: Sequence[int]) -> int | None:
@@ -59,21 +63,6 @@ def _short(sizes: Sequence[int]) -> int | None:
     if len(longer) not in (1, 2) or sizes[longer[0]] > FEW:
         return None
     return longer[0] if len(longer) == 1 or 2 * sizes[longer[0]] <= sizes[longer[1]] else None
-
-
-def _first(sizes: Sequence[int]) -> bool:
-    """Whether the first of three axes or more holds the channels."""
-    if sizes[-1] == sizes[-2] or len(sizes) > 3:
-        return sizes[-1] == sizes[-2]
-    return sizes[0] != sizes[1] and sizes[0] <= sizes[-1]
-
-
-def _distinct(array: np.ndarray) -> bool:
-    """Whether the places of the last axis differ more than those of the first, on average over the items."""
-    import numpy as np
-
-    mean = np.mean(array, axis=0, dtype=np.float64)
-    return bool(mean.mean(axis=0).var() >= mean.mean(axis=1).var())
 
 
 def channels_last(array: np.ndarray, axis: int) -> np.ndarray:

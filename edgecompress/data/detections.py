@@ -143,20 +143,16 @@ def counts(layout: Layout, name: str, *sides: Arrays) -> bool:
 
 def find(golden: Arrays, outlines: Mapping[str, Outline], layout: Layout | None) -> Detector | None:
     """The detector among the outputs, if there is one: something is rarely there, or the places are ranks."""
+    import numpy as np
+
     if layout:
         return Detector(golden, outlines, layout.scores.name, layout.listed, layout)
     for name, array in golden.items():
         o = outlines[name]
         if (first := o.sought(o.rows(array[next(parts(array))]))) is None:
             continue
-        listed = o.background is None and all(_falls(o.sought(o.rows(array[part]))) for part in parts(array))
+        sought = (o.sought(o.rows(array[part])) for part in parts(array))
+        listed = o.background is None and all(p is not None and (np.diff(p, axis=1) <= 0).all() for p in sought)
         if listed or 0 < float(first.mean()) < source_probabilities.RARE:
             return Detector(golden, outlines, name, listed)
     return None
-
-
-def _falls(sought: np.ndarray | None) -> bool:
-    """Whether each item's probabilities are in falling order."""
-    import numpy as np
-
-    return sought is not None and bool((np.diff(sought, axis=1) <= 0).all())

@@ -22,21 +22,15 @@ def declared(table: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> di
     for name, axes in table.items():
         if name not in names:
             raise InputError(f"dynamic: the model has no input '{name}'{did_you_mean(name, names)}")
-        dims[name] = {_axis(name, axis): _range(name, text) for axis, text in axes.items()}
+        dims[name] = {}
+        for axis, text in axes.items():
+            if not str(axis).isdigit():
+                raise InputError(f"dynamic.{name}: an axis is a number from 0, not '{axis}'")
+            match = RANGE.fullmatch(text)
+            if not match or int(match[2]) > int(match[3]):
+                raise InputError(f"dynamic.{name}: '{text}' is not a range; write it as name:min..max, like seq:1..128")
+            dims[name][int(axis)] = Dim(match[1], int(match[2]), int(match[3]))
     return dims
-
-
-def _axis(name: str, text: str) -> int:
-    if not str(text).isdigit():
-        raise InputError(f"dynamic.{name}: an axis is a number from 0, not '{text}'")
-    return int(text)
-
-
-def _range(name: str, text: str) -> Dim:
-    match = RANGE.fullmatch(text)
-    if not match or int(match[2]) > int(match[3]):
-        raise InputError(f"dynamic.{name}: '{text}' is not a range; write it as name:min..max, like seq:1..128")
-    return Dim(match[1], int(match[2]), int(match[3]))
 
 
 def sizes(inputs: Sequence[TensorSpec], data: Sequence[TensorSpec], dims: Dims) -> dict[str, dict[int, int]]:

@@ -35,8 +35,9 @@ def flips(before: np.ndarray, after: np.ndarray, labels: np.ndarray) -> dict[str
     if not np.isfinite(noise).all():
         return None
     shift, spread = float(noise.mean()), float(noise.std())
-    chance = [_phi(-(m + shift) / spread) if spread else float(m + shift < 0) for m in margins[0].tolist()]
-    flipped = np.array(chance)
+    moved = [m + shift for m in margins[0].tolist()]
+    # the normal distribution function at -m / spread
+    flipped = np.array([0.5 * math.erfc(m / spread / math.sqrt(2)) if spread else float(m < 0) for m in moved])
     n = len(flipped)
     return {"lost": float(flipped[right].sum() / n), "gained": float(flipped[~right].sum() / n)}
 
@@ -51,11 +52,6 @@ def settled(foretold: float, count: int, items: int) -> float:
     share, z = count / items, Z * Z / items
     middle, half = share + z / 2, math.sqrt(z * share * (1 - share) + z * z / 4)
     return min(max(foretold, (middle - half) / (1 + z)), (middle + half) / (1 + z))
-
-
-def _phi(x: float) -> float:
-    """The normal distribution function."""
-    return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
 def chance(lost: float, gained: float, most: float) -> float:

@@ -138,14 +138,12 @@ class Agreement:
         """The mean over the classes that the source finds; None where it finds nothing."""
         import numpy as np
 
-        each = [self._of(kind) for kind, count in self.things.items() if count]
+        each = []
+        for kind, count in self.things.items():
+            if count:
+                scores, right = (np.concatenate(side, -1) for side in zip(*self.ranked[kind], strict=True))
+                each.append(average_precision(right[:, np.argsort(-scores, kind="stable")], count))
         return float(np.mean(each)) if each else None
-
-    def _of(self, kind: int) -> float:
-        import numpy as np
-
-        scores, right = (np.concatenate(side, -1) for side in zip(*self.ranked[kind], strict=True))
-        return average_precision(right[:, np.argsort(-scores, kind="stable")], self.things[kind])
 
     def facts(self) -> FoundFacts:
         """In numbers of things."""

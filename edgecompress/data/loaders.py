@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union
 
 from edgecompress.core import plain_file, user_code
 from edgecompress.core.errors import InputError, blamed, did_you_mean
@@ -386,29 +386,25 @@ def _picture(file: Path) -> np.ndarray:
     """[height, width, 3], RGB, uint8. It is a stranger's file: Pillow's limit on pixels stands, as an error."""
     import warnings
 
+    import numpy as np
+
     pillow = preprocess.pil()
     try:
         with warnings.catch_warnings(), plain_file.opened(file, LARGEST_IMAGE) as stream:
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
             with pillow.open(stream, formats=DECODERS) as image:
-                return _colours(image)
+                # pillow's image as RGB, [height, width, 3]: some rows at a time, as each conversion makes copies
+                colours = np.empty((image.height, image.width, 3), np.uint8)
+                for top in range(0, image.height, ROWS):
+                    end = min(top + ROWS, image.height)
+                    colours[top:end] = image.crop((0, top, image.width, end)).convert("RGB")
+                return colours
     except (pillow.DecompressionBombWarning, pillow.DecompressionBombError) as error:
         raise InputError(f"{file}: too many pixels: {error}; replace or remove it") from error
     except InputError:
         raise
     except Exception as error:  # a decoder raises whatever a stranger's bytes make it
         raise blamed(error)(f"{file}: not a readable image: {_reason(error)}; replace or remove it") from error
-
-
-def _colours(image: Any) -> np.ndarray:
-    """Pillow's image as RGB, [height, width, 3]: some rows at a time, as each conversion makes copies."""
-    import numpy as np
-
-    colours = np.empty((image.height, image.width, 3), np.uint8)
-    for top in range(0, image.height, ROWS):
-        end = min(top + ROWS, image.height)
-        colours[top:end] = image.crop((0, top, image.width, end)).convert("RGB")
-    return colours
 
 
 def _reason(error: Exception) -> str:

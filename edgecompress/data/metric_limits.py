@@ -60,17 +60,11 @@ def items(limit: float, n: int) -> float:
 
 def surely_kept(limit: int, gained: int, n: int) -> int:
     """The most items, net, that may be lost of n beside so many gained while that is decided inside; or -1."""
-    kept = -1
-    while (
-        kept < limit and Loss("", kept + 1, _of_items(kept + 1 + gained, gained, n), n).decided(limit).word == "inside"
-    ):
-        kept += 1
-    return kept
-
-
-def _of_items(lost: int, gained: int, n: int) -> Interval:
-    """The interval of the net items lost."""
-    return limit_decision.negated(paired_proportions.interval(gained, min(lost, n - gained), n), n)
+    for lost in range(limit + 1):
+        net = limit_decision.negated(paired_proportions.interval(gained, min(lost + gained, n - gained), n), n)
+        if Loss("", lost, net, n).decided(limit).word != "inside":
+            return lost - 1
+    return limit
 
 
 def checks(m: MetricComparison, limits: Limits) -> Iterator[Check]:

@@ -79,7 +79,9 @@ def mapped(file: Path) -> np.ndarray:
 
 def header(stream: IO[bytes], where: str) -> Header:
     """The header of an array of numbers that begins here. Raises InputError for anything else."""
-    version = _start(stream)
+    start = stream.read(len(MAGIC) + 2)
+    # 0: it is none of the format's
+    version = start[len(MAGIC)] if start[: len(MAGIC)] == MAGIC and len(start) == len(MAGIC) + 2 else 0
     length = int.from_bytes(stream.read(LENGTHS.get(version, 0)), "little")
     if version not in LENGTHS or not 0 < length <= LONGEST:
         raise InputError(f"{where}: not an array of numbers; save it again with numpy.save")
@@ -88,14 +90,16 @@ def header(stream: IO[bytes], where: str) -> Header:
         shape, fortran, dtype = _parsed(version, stream.read(length))
     except Exception as error:  # of the parser, of dtype, of ints: all mean a header that numpy did not write
         raise InputError(f"{where}: its header is damaged; save it again with numpy.save") from error
-    _check(shape, dtype, where)
+    if dtype.kind not in NUMBERS or dtype.subdtype or not all(type(size) is int and size >= 0 for size in shape):
+        what = f"{str(dtype)[:SHOWN]} {str(list(shape))[:SHOWN]}"
+        known = {"U": CLASSES, "S": CLASSES, "O": "make it an array of numbers of one shape (of names: their numbers)"}
+        remedy = known.get(dtype.kind, "save it again with numpy.save")
+        raise InputError(f"{where}: must be plain numbers; it is {what}; {remedy}")
+    if len(shape) > MOST_AXES:
+        raise InputError(f"{where}: has {len(shape)} axes, more than {MOST_AXES}")
+    if math.prod(size or 1 for size in shape) * dtype.itemsize > MOST_BYTES:  # an empty array has a size of numpy's too
+        raise InputError(f"{where}: {str(list(shape))[:SHOWN]} is more than any array can hold; save it again")
     return Header(shape, dtype, fortran and len(shape) > 1, begin)
-
-
-def _start(stream: IO[bytes]) -> int:
-    """The version of the format, 0 for what is none."""
-    start = stream.read(len(MAGIC) + 2)
-    return start[len(MAGIC)] if start[: len(MAGIC)] == MAGIC and len(start) == len(MAGIC) + 2 else 0
 
 
 @lru_cache(maxsize=16)  # thousands of arrays of one shape are common
@@ -106,19 +110,6 @@ def _parsed(version: int, text: bytes) -> tuple[tuple[int, ...], bool, np.dtype]
     reader = npy.read_array_header_1_0 if version == 1 else npy.read_array_header_2_0
     whole = io.BytesIO(len(text).to_bytes(LENGTHS[version], "little") + text)
     return reader(whole)  # type: ignore[no-any-return, no-untyped-call]
-
-
-def _check(shape: tuple[int, ...], dtype: np.dtype, where: str) -> None:
-    """Raises InputError for what is no array of numbers."""
-    if dtype.kind not in NUMBERS or dtype.subdtype or not all(type(size) is int and size >= 0 for size in shape):
-        what = f"{str(dtype)[:SHOWN]} {str(list(shape))[:SHOWN]}"
-        known = {"U": CLASSES, "S": CLASSES, "O": "make it an array of numbers of one shape (of names: their numbers)"}
-        remedy = known.get(dtype.kind, "save it again with numpy.save")
-        raise InputError(f"{where}: must be plain numbers; it is {what}; {remedy}")
-    if len(shape) > MOST_AXES:
-        raise InputError(f"{where}: has {len(shape)} axes, more than {MOST_AXES}")
-    if math.prod(size or 1 for size in shape) * dtype.itemsize > MOST_BYTES:  # an empty array has a size of numpy's too
-        raise InputError(f"{where}: {str(list(shape))[:SHOWN]} is more than any array can hold; save it again")
 
 
 def item_bytes(items: Items) -> int:

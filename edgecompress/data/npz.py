@@ -46,15 +46,11 @@ def arrays(path: Path) -> dict[str, Member]:
         raise InputError(
             f"{path}: has {len(entries):,} arrays, more than {ARRAYS:,}; store an item's values in one array"
         )
-    _check_size(path, entries)
-    return {entry.filename.removesuffix(SUFFIX): Member(path, archive, entry, len(entries)) for entry in entries}
-
-
-def _check_size(path: Path, entries: list[zipfile.ZipInfo]) -> None:
-    """No more bytes come out than are declared here: zipfile stops there."""
+    # no more bytes come out than are declared here: zipfile stops there
     out, packed = sum(entry.file_size for entry in entries), path.stat().st_size
     if out > SMALL and out > RATIO * packed:
         raise InputError(f"{path}: unpacks to {out >> 30:,} GiB, more than {RATIO} times its size (a bomb); refused")
+    return {entry.filename.removesuffix(SUFFIX): Member(path, archive, entry, len(entries)) for entry in entries}
 
 
 class _Table:

@@ -59,7 +59,8 @@ class Difference:
         largest element is the same one.
         """
         if self.bad:
-            return _nothing(f"{self.bad} of {self.items} items hold NaN or infinite values")
+            reason = f"{self.bad} of {self.items} items hold NaN or infinite values"
+            return {"max_abs_error": None, "sqnr_db": None, "cosine": None, "agreement": None, "reason": reason}
         length = math.sqrt(self.signal) * math.sqrt(self.power)
         reasons = ["identical"] if not self.noise else [] if self.signal else ["the source's output is zero"]
         return {
@@ -74,10 +75,6 @@ class Difference:
 def same(facts: ErrorFacts) -> bool:
     """Whether an output is the source's own, to the rounding of fp32."""
     return facts["reason"] == "identical" or (facts["sqnr_db"] or 0.0) >= ROUNDING_DB
-
-
-def _nothing(reason: str) -> ErrorFacts:
-    return {"max_abs_error": None, "sqnr_db": None, "cosine": None, "agreement": None, "reason": reason}
 
 
 def compare(golden: np.ndarray, output: np.ndarray, name: str) -> Difference:

@@ -117,7 +117,9 @@ def outline(array: np.ndarray, layout: str = "", step: float = 0.0, again: bool 
         items.append(np.stack([(rows - first).mean(1), np.square(rows - first).mean(1)]))
         chosen += np.bincount(rows.argmax(-1).ravel(), minlength=shape[2])
     sums, squares = np.concatenate(items, axis=1)
-    mean, share = _middle(sums), chosen / chosen.sum()
+    order = np.abs(sums - np.median(sums, axis=0)).argsort(axis=0, kind="stable")
+    mean = np.asarray(np.take_along_axis(sums, order[: _kept(len(sums))], axis=0).mean(0))  # less the outlying items
+    share = chosen / chosen.sum()
     kind = tally.kind(shape[2])
     if again and kind not in ("probabilities", "log-probabilities"):
         kind = "values"
@@ -149,14 +151,6 @@ def _explains(ours: np.ndarray, given: np.ndarray) -> bool:
 def _kept(items: int) -> int:
     """How many items are left without the outlying ones."""
     return items - int(items * OUTLIERS)
-
-
-def _middle(sums: np.ndarray) -> np.ndarray:
-    """The mean of each channel without its outlying items, from the items' own means [items, channels]."""
-    import numpy as np
-
-    order = np.abs(sums - np.median(sums, axis=0)).argsort(axis=0, kind="stable")
-    return np.asarray(np.take_along_axis(sums, order[: _kept(len(sums))], axis=0).mean(0))
 
 
 def _spreads(power: np.ndarray, ends: Ends, step: float) -> tuple[np.ndarray, np.ndarray]:

@@ -210,7 +210,10 @@ def word_errors(output: np.ndarray, labels: np.ndarray) -> np.ndarray:
         )
     wrong, words = np.zeros(len(labels)), np.zeros(len(labels))
     for i, (o, y) in enumerate(zip(output, labels, strict=True)):
-        said, truth = (_text(path) for path in (_path(o) if output.ndim == 3 else o, y))
+        if output.ndim == 3:  # the best word of each step; once what is repeated, and no blanks
+            best = o.argmax(-1)
+            o = best[(best != BLANK) & (best != np.concatenate([[BLANK], best[:-1]]))]
+        said, truth = (" ".join(str(int(word)) for word in row if word != NOTHING) for row in (o, y))
         words[i] = truth.count(" ") + bool(truth)
         found = jiwer.process_words(truth, said) if truth else None
         wrong[i] = found.substitutions + found.deletions + found.insertions if found else len(said.split())
@@ -218,17 +221,6 @@ def word_errors(output: np.ndarray, labels: np.ndarray) -> np.ndarray:
         raise InputError("the labels have no words")
     without = (wrong.sum() - wrong) / np.maximum(words.sum() - words, 1)
     return _influence(float(wrong.sum() / words.sum()), without)
-
-
-def _path(scores: np.ndarray) -> np.ndarray:
-    import numpy as np
-
-    best = scores.argmax(-1)
-    return np.asarray(best[(best != BLANK) & (best != np.concatenate([[BLANK], best[:-1]]))])
-
-
-def _text(words: np.ndarray) -> str:
-    return " ".join(str(int(word)) for word in words if word != NOTHING)
 
 
 # --------------------------------------------------------------------------- detection
