@@ -73,7 +73,10 @@ def segments(data: bytes, widths: Sequence[int]) -> Iterator[bytes]:
     """The segments of bytes: of elements of one of these widths, or of bytes, whichever is smallest."""
     for at in range(0, len(data), MOST):
         piece = data[at : at + MOST]
-        form, width, values, streams = min(_forms(piece, sorted({1, *widths})), key=_estimate)
+        forms = _forms(piece, sorted({1, *widths}))
+        form, width, values, streams = min(
+            forms, key=lambda each: sum(LENGTH.size + len(zlib.compress(stream, 1)) for stream in each[3])
+        )
         yield SEGMENT.pack(form, width, values, len(piece))
         for stream in map(_deflated, streams):
             yield LENGTH.pack(len(stream)) + stream
@@ -112,10 +115,6 @@ def codebook(elements: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     kept = elements != 0
     values, indices = np.unique(elements[kept], return_inverse=True)
     return np.packbits(kept), indices, values
-
-
-def _estimate(form: Form) -> int:
-    return sum(LENGTH.size + len(zlib.compress(stream, 1)) for stream in form[3])
 
 
 def _deflated(data: bytes) -> bytes:

@@ -60,32 +60,25 @@ def row(name: str, weight: np.ndarray) -> WeightSparsity:
     kept = int(np.count_nonzero(weight))
     deviation = float(np.std(weight, ddof=1, dtype=np.float64)) if weight.size > 1 else None
     mean, size = (float(np.mean(part, dtype=np.float64)) for part in (weight, np.abs(weight)))
+    # percent of the columns, rows, input channels, kernels (of a matrix: rows), filters and elements that are zero
+    zero = weight == 0
+    first, second = _all_but(zero, 0), _all_but(zero, 1)
+    matrix = weight.ndim == MATRIX
+    kernels = first if matrix else zero.reshape(weight.shape[0] * weight.shape[1], -1).all(axis=1)
     return {
         "name": name,
         "shape": list(weight.shape),
         "dense": int(weight.size),
         "sparse": kept,
-        **_shares(weight),
-        "std": deviation,
-        "mean": mean,
-        "abs_mean": size,
-    }
-
-
-def _shares(weight: np.ndarray) -> Shares:
-    """Percent of the columns, rows, input channels, kernels (of a matrix: rows), filters and elements that are zero."""
-    zero = weight == 0
-    first, second = _all_but(zero, 0), _all_but(zero, 1)
-    fine = _percent(zero.reshape(-1))
-    matrix = weight.ndim == MATRIX
-    kernels = first if matrix else zero.reshape(weight.shape[0] * weight.shape[1], -1).all(axis=1)
-    return {
         "cols_pct": _percent(second) if matrix else None,
         "rows_pct": _percent(first) if matrix else None,
         "channels_pct": None if matrix else _percent(second),
         "kernels_pct": _percent(kernels),
         "filters_pct": None if matrix else _percent(first),
-        "fine_pct": fine,
+        "fine_pct": _percent(zero.reshape(-1)),
+        "std": deviation,
+        "mean": mean,
+        "abs_mean": size,
     }
 
 

@@ -170,17 +170,8 @@ def _pow(node: torch.fx.Node) -> str:
     return "mul" if power == 2 else "sqrt" if power == 0.5 else "pow"
 
 
-def _clamp(node: torch.fx.Node) -> str:
-    """By its limits: some are activations that engines have of their own."""
-    low, high = (_arg(node, i, key, None) for i, key in ((1, "min"), (2, "max")))
-    return _between(low, high)
-
-
-def _hardtanh(node: torch.fx.Node) -> str:
-    return _between(_arg(node, 1, "min_val", -1), _arg(node, 2, "max_val", 1))
-
-
 def _between(low: object, high: object) -> str:
+    """A clamp by its limits: some are activations that engines have of their own."""
     known = {(0, 6): "relu6", (0, 1): "relu1", (-1, 1): "hardtanh", (0, None): "relu"}
     one_sided = "maximum" if high is None else "minimum" if low is None else "clip"
     return next((word for limits, word in known.items() if limits == (low, high)), one_sided)
@@ -207,10 +198,6 @@ def _maxpool(node: torch.fx.Node) -> str:
     return "maxpool_pad" if any(padding if isinstance(padding, list | tuple) else [padding]) else "maxpool"
 
 
-def _slice(node: torch.fx.Node) -> str:
-    return "slice_step" if _arg(node, 4, "step", 1) != 1 else "slice"
-
-
 REFINED: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _conv),
     "convolution": _convolution,
@@ -218,11 +205,11 @@ REFINED: Mapping[str, Callable[[Any], str]] = {
     "conv_transpose3d": lambda node: "convtranspose3d",
     "pad": _pad,
     "pow": _pow,
-    "hardtanh": _hardtanh,
-    **dict.fromkeys(("clamp", "clip"), _clamp),
+    "hardtanh": lambda node: _between(_arg(node, 1, "min_val", -1), _arg(node, 2, "max_val", 1)),
+    **dict.fromkeys(("clamp", "clip"), lambda node: _between(_arg(node, 1, "min", None), _arg(node, 2, "max", None))),
     "mean": _mean,
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d"), _adaptive),
     **dict.fromkeys(("max_pool1d", "max_pool2d"), _maxpool),
-    "slice": _slice,
+    "slice": lambda node: "slice_step" if _arg(node, 4, "step", 1) != 1 else "slice",
     "gather": lambda node: "gatherelements",
 }

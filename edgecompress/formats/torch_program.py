@@ -97,7 +97,10 @@ def in_single_precision(program: torch.export.ExportedProgram) -> torch.fx.Graph
         if str(node.target) == "aten._assert_tensor_metadata.default":  # it asks for the old type
             net.graph.erase_node(node)
             continue
-        node.args, node.kwargs = (torch.fx.node.map_aggregate(a, _named_single) for a in (node.args, node.kwargs))
+        node.args, node.kwargs = (
+            torch.fx.node.map_aggregate(each, lambda a: torch.float32 if a is torch.float64 else a)
+            for each in (node.args, node.kwargs)
+        )
         if node.op == "get_attr" and isinstance(held := getattr(net, node.target, None), torch.Tensor):
             setattr(net, node.target, _single(held))
         value = node.meta.get("val")
@@ -111,12 +114,6 @@ def in_single_precision(program: torch.export.ExportedProgram) -> torch.fx.Graph
 
 def _single(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if str(tensor.dtype) == "torch.float64" else tensor
-
-
-def _named_single(argument: object) -> object:
-    import torch
-
-    return torch.float32 if argument is torch.float64 else argument
 
 
 def weight(program: torch.export.ExportedProgram, node: object) -> torch.Tensor | None:

@@ -17,6 +17,7 @@ from edgecompress.formats.onnx_import.values import (
     Value,
     axes_of,
     numbers,
+    of_known,
     operator,
     pair,
     tensor,
@@ -293,27 +294,25 @@ def _hardmax(x: Tensor, axis: int) -> Tensor:
 # --------------------------------------------------------------------------- of numbers that are known
 
 
-def _known(run: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda node, *arrays: np.asarray(run(*arrays))
-
-
 PLAIN: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Neg": np.negative, "Abs": np.abs,
     "Identity": lambda x: x, "Equal": np.equal, "Not": np.logical_not, "And": np.logical_and, "Or": np.logical_or,
     "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal, "GreaterOrEqual": np.greater_equal,
 }  # fmt: skip
 for _name, _run in PLAIN.items():
-    KNOWN[_name] = _known(_run)
+    KNOWN[_name] = lambda node, *arrays, run=_run: np.asarray(run(*arrays))
 for _name, _run in {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}.items():
     KNOWN[_name] = lambda node, *arrays, run=_run: np.asarray(functools.reduce(run, arrays))
 
 
+@of_known("Div")
 def _known_div(node: Node, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Of whole numbers without their fraction: sizes are not negative."""
     whole = a.dtype == object or a.dtype.kind in "iu"
     return np.asarray(np.floor_divide(a, b) if whole else np.divide(a, b)).astype(a.dtype, copy=False)
 
 
+@of_known("Cast")
 def _known_cast(node: Node, x: np.ndarray) -> Value:
     kind = TYPES[node.attributes["to"]]
     if x.dtype == object:  # symbols of sizes: whole numbers stay what they are
@@ -321,13 +320,12 @@ def _known_cast(node: Node, x: np.ndarray) -> Value:
     return np.asarray(x).astype(str(kind).removeprefix("torch."))
 
 
+@of_known("Where")
 def _known_where(node: Node, condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(condition.astype(bool), a, b)
 
 
+@of_known("ReduceProd")
 def _known_prod(node: Node, x: np.ndarray, axes: Value = None) -> np.ndarray:
     chosen = tuple(axes_of(node, axes, x.ndim)) or None
     return np.asarray(np.prod(x, axis=chosen, keepdims=bool(node.get("keepdims", 1))))
-
-
-KNOWN |= {"Div": _known_div, "Cast": _known_cast, "Where": _known_where, "ReduceProd": _known_prod}

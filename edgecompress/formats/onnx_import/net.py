@@ -79,21 +79,20 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
             if node.name in done:
                 continue
             if node.op == BRANCH:
-                self._branch(node)
+                condition = self.known.get(node.inputs[0])
+                if condition is None:
+                    raise InputError(
+                        f"the operator If '{node.name}' depends on its inputs: a torch net keeps one branch"
+                    )
+                branch = node.attributes["then_branch" if condition.item() else "else_branch"]
+                body = graphs.inside(branch, f"{node.name}/", {})
+                self._body(body)
+                for inner, outer in zip(body.outputs, node.outputs, strict=True):
+                    self._called(node, inner, outer)
             elif node.op == LOOP:
                 self._loop(node)
             elif not self._fold(node):
                 self._add(node, graph, by_input, done)
-
-    def _branch(self, node: Node) -> None:
-        condition = self.known.get(node.inputs[0])
-        if condition is None:
-            raise InputError(f"the operator If '{node.name}' depends on its inputs: a torch net keeps one branch")
-        branch = node.attributes["then_branch" if condition.item() else "else_branch"]
-        body = graphs.inside(branch, f"{node.name}/", {})
-        self._body(body)
-        for inner, outer in zip(body.outputs, node.outputs, strict=True):
-            self._called(node, inner, outer)
 
     def _loop(self, node: Node) -> None:
         """Its body as often as it runs, its scanned outputs stacked."""
@@ -215,12 +214,18 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
 
     def _put(self, layer: nn.Module, node: Node) -> str:
         """A layer at the place that the file names; returns it."""
-        words = _place(node, self.known)
+        # by its weight's name where this is a name of torch or Keras, else by the node's
+        marks = (re.search(r"[./](weight|kernel|weight_v|table)\b", n) for n in node.inputs if n in self.known)
+        stem = next((mark.string[: mark.start()] for mark in marks if mark), "")
+        *above, last = _words(stem) or _words(node.name) or [node.op]
         home = self.layers
-        for word in words[:-1]:
-            home = _child(home, word)
-        name = _free(home, words[-1])
-        home.add_module(name, layer)
+        for word in above:
+            name = word
+            if type(home._modules.get(word)) is not nn.Module:  # not there, or a layer, which has no parts of ours
+                name = _free(home, word)
+                home.add_module(name, nn.Module())
+            home = home.get_submodule(name)
+        home.add_module(_free(home, last), layer)
         return str(next(where for where, module in self.layers.named_modules() if module is layer))
 
     def _hold(self) -> None:
@@ -294,25 +299,10 @@ def _computed(node: Node, values: Sequence[Value]) -> tuple[Any, ...]:
 # --------------------------------------------------------------------------- names
 
 
-def _place(node: Node, known: Mapping[str, Any]) -> list[str]:
-    """Where a layer lies: by its weight's name where this is a name of torch or Keras, else by the node's."""
-    weight = next((n for n in node.inputs if n in known and re.search(r"[./](weight|kernel|weight_v|table)\b", n)), "")
-    stem = re.sub(r"[./](weight|kernel|weight_v|table)\b.*$", "", weight)
-    return _words(stem) or _words(node.name) or [node.op]
-
-
 def _words(name: str) -> list[str]:
     """The parts of a name as names of Python: torch writes code with them."""
     words = [re.sub(r"\W", "_", word) for word in re.split(r"[./]", name) if word.strip()]
     return [f"{word}_" if keyword.iskeyword(word) else word for word in words]
-
-
-def _child(home: nn.Module, word: str) -> nn.Module:
-    """The part of a module by that name, made where it is not there; a layer has no parts of ours."""
-    if word not in home._modules or type(home._modules[word]) is not nn.Module:
-        word = _free(home, word)
-        home.add_module(word, nn.Module())
-    return home.get_submodule(word)
 
 
 def _free(home: nn.Module, word: str) -> str:

@@ -55,11 +55,14 @@ class Recurrent(nn.Module):  # type: ignore[misc]
             if b is not None:
                 parts |= {"bias_ih_l0": b[i][: b.shape[1] // 2], "bias_hh_l0": b[i][b.shape[1] // 2 :]}
             for name, value in parts.items():
-                getattr(self.cell, name + end).data = _torchs(value, GATES[node.op])
+                gates = torch.chunk(value, len(GATES[node.op]))
+                getattr(self.cell, name + end).data = torch.cat([gates[i] for i in GATES[node.op]]).contiguous()
 
     def forward(self, x: Tensor, *state: Tensor | None) -> tuple[Tensor, ...]:
         """`state`: the first h and c, [directions, n, size], or None for zeros."""
-        x, state = (x.transpose(0, 1), _turned(state)) if self.batch_first else (x, state)
+        if self.batch_first:
+            x = x.transpose(0, 1)
+            state = tuple(None if each is None else each.transpose(0, 1) for each in state)
         reverse = self.backwards == [True]
         x = torch.flip(x, [0]) if reverse else x
         first: Any = state[0] if state else None
@@ -70,15 +73,6 @@ class Recurrent(nn.Module):  # type: ignore[misc]
         y = y.reshape(y.shape[0], y.shape[1], len(self.backwards), -1).transpose(1, 2)
         ends = tuple(last) if self.lstm else (last,)
         return _ends(y, ends, self.batch_first)
-
-
-def _torchs(value: Tensor, order: Sequence[int]) -> Tensor:
-    parts = torch.chunk(value, len(order))
-    return torch.cat([parts[i] for i in order]).contiguous()
-
-
-def _turned(state: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    return tuple(None if each is None else each.transpose(0, 1) for each in state)
 
 
 def _ends(y: Tensor, last: Sequence[Tensor], batch_first: bool) -> tuple[Tensor, ...]:

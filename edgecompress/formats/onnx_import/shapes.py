@@ -10,12 +10,12 @@ import torch
 from torch.nn import functional
 
 from edgecompress.formats.onnx_import.values import (
-    KNOWN,
     TYPES,
     NotKnown,
     Value,
     axes_of,
     numbers,
+    of_known,
     operator,
     sizes,
     tensor,
@@ -31,11 +31,13 @@ LAST = 2**31 - 1  # and beyond: to the end
 # --------------------------------------------------------------------------- shapes
 
 
+@of_known("Shape")
 @operator("Shape")
 def _shape(node: Node, x: Value) -> np.ndarray:
     return sizes(list(x.shape)[slice(node.get("start", 0), node.get("end"))]) if x is not None else sizes([])
 
 
+@of_known("Size")
 @operator("Size")
 def _size(node: Node, x: Value) -> np.ndarray:
     return sizes([math.prod(x.shape)]).reshape(()) if x is not None else sizes([])
@@ -369,33 +371,40 @@ def _one_hot(node: Node, indices: Value, depth: Value, values: Tensor) -> Tensor
 # --------------------------------------------------------------------------- of numbers that are known
 
 
+@of_known("Gather")
 def _known_gather(node: Node, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     return np.asarray(np.take(x, indices.astype(np.int64), axis=node.get("axis", 0)))
 
 
+@of_known("Concat")
 def _known_concat(node: Node, *arrays: np.ndarray) -> np.ndarray:
     return np.concatenate(arrays, axis=node.get("axis", 1))
 
 
+@of_known("Slice")
 def _known_slice(node: Node, x: np.ndarray, *given: Value) -> np.ndarray:
     for axis, start, end, step in _ranges(node, x.ndim, given):
         x = x[(slice(None),) * axis + (_index(start, end, step),)]
     return x
 
 
+@of_known("Squeeze")
 def _known_squeeze(node: Node, x: np.ndarray, axes: Value = None) -> np.ndarray:
     return np.squeeze(x, tuple(axes_of(node, axes, x.ndim)) or None)
 
 
+@of_known("Unsqueeze")
 def _known_unsqueeze(node: Node, x: np.ndarray, axes: Value = None) -> np.ndarray:
     count = len(numbers(axes) if axes is not None else node.attributes["axes"])
     return np.expand_dims(x, tuple(axes_of(node, axes, x.ndim + count)))
 
 
+@of_known("Reshape")
 def _known_reshape(node: Node, x: np.ndarray, shape: Value = None) -> np.ndarray:
     return x.reshape([int(size) for size in _target(node, x.shape, shape)])
 
 
+@of_known("ConstantOfShape")
 def _known_full(node: Node, shape: np.ndarray) -> Value:
     wanted = numbers(shape)
     if any(type(size) is not int for size in wanted):
@@ -404,12 +413,6 @@ def _known_full(node: Node, shape: np.ndarray) -> Value:
     return np.full(wanted, value.item(), value.dtype)
 
 
+@of_known("Expand")
 def _known_expand(node: Node, x: np.ndarray, shape: Value) -> np.ndarray:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(size) for size in numbers(shape))))
-
-
-KNOWN |= {
-    "Shape": _shape, "Size": _size, "Gather": _known_gather, "Concat": _known_concat, "Slice": _known_slice,
-    "Squeeze": _known_squeeze, "Unsqueeze": _known_unsqueeze, "Reshape": _known_reshape,
-    "ConstantOfShape": _known_full, "Expand": _known_expand,
-}  # fmt: skip

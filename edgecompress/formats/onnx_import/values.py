@@ -63,6 +63,16 @@ def operator(*names: str, known: Sequence[int] = (), numbers: bool = False) -> C
     return enter
 
 
+def of_known(name: str) -> Callable[[Function], Function]:
+    """Enters a function into the table of what is computed where all its numbers are known."""
+
+    def enter(run: Function) -> Function:
+        KNOWN[name] = run
+        return run
+
+    return enter
+
+
 class NotKnown(ValueError):
     """A size depends on the values of tensors."""
 

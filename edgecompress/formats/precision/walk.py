@@ -170,13 +170,9 @@ class _Walk:
                 new = [(each, picked) for each in self.behind.get(name, ()) if (each, picked) not in seen]
                 seen.update(new)
                 stack += new
-            elif stored.key not in keys and _is_weight(stored, picked):
+            elif stored.key not in keys and stored.word not in WHOLE and (stored.axes >= MATRIX or not picked):
                 keys.add(stored.key)
                 yield stored
-
-
-def _is_weight(stored: Stored, picked: bool) -> bool:
-    return stored.word not in WHOLE and (stored.axes >= MATRIX or not picked)
 
 
 def ordered(calls: Mapping[str, Iterable[str]]) -> list[str]:
