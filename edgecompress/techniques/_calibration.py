@@ -32,7 +32,8 @@ def spread(request: Request, limit: int | None, batch: int | None = None) -> lis
         raise InputError(f"no calibration data: the split '{SPLIT}' is empty; add items to it")
     used = min(total, limit or total)
     chosen = [round(i * (total - 1) / max(used - 1, 1)) for i in range(used)]
-    size = batch or _batch(request)
+    own = request.model.batch
+    size = batch or (own if isinstance(own, int) else 1)
     last = chosen[-1:] * (-used % size)
     return [(chosen + last)[begin : begin + size] for begin in range(0, used, size)]
 
@@ -40,11 +41,6 @@ def spread(request: Request, limit: int | None, batch: int | None = None) -> lis
 def used(batches: Iterable[Iterable[int]]) -> int:
     """How many items are in the batches of `spread`, those that fill one up left out."""
     return len({item for batch in batches for item in batch})
-
-
-def _batch(request: Request) -> int:
-    first = request.model.batch
-    return first if isinstance(first, int) else 1
 
 
 def inputs_of(request: Request, items: list[int]) -> dict[str, np.ndarray]:

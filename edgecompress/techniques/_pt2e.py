@@ -258,14 +258,10 @@ def exported(net: torch.fx.GraphModule, program: ExportedProgram, request: Reque
     for spec, leaf in zip(specs, pytree.tree_leaves((args, kwargs)), strict=True):
         named = {axis: dim for axis, dim in enumerate(spec.shape) if isinstance(dim, Dim)}
         if named:
-            shapes[leaf] = {axis: known.setdefault(d.name, _torch_dim(d)) for axis, d in named.items()}
+            for dim in named.values():
+                known.setdefault(dim.name, torch.export.Dim(dim.name, min=dim.min, max=dim.max))
+            shapes[leaf] = {axis: known[dim.name] for axis, dim in named.items()}
     return torch.export.export(net, args, kwargs, dynamic_shapes=shapes if known else None)
-
-
-def _torch_dim(dim: Dim) -> torch.export.Dim:
-    import torch
-
-    return torch.export.Dim(dim.name, min=dim.min, max=dim.max)
 
 
 def ends(request: Request, facts: Mapping[str, Json]) -> Artifact:

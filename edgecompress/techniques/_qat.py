@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import Artifact, Dim
+from edgecompress.core.model import Dim
 from edgecompress.formats import torch_faults, torch_module
 from edgecompress.techniques._training.data import Items, spread
 
@@ -70,13 +70,15 @@ def taken_back(net: torch.nn.Module, trained: torch.nn.Module) -> None:
 def _exported(net: torch.nn.Module, items: Items) -> torch.fx.GraphModule:
     """The net in eval mode as a graph of operators on its own parameters, for any size of its dynamic axes."""
     import torch
+    from torch.export import Dim as Exported
 
     model = items.model
     first = model.batch
     inputs = _taken(items, first if isinstance(first, int) else 2)  # one item would be taken for a constant
     try:
         flat = _flat(net.eval(), list(inputs))
-        program = torch.export.export(flat, tuple(inputs.values()), dynamic_shapes=_dynamic(model))
+        axes = [{i: Exported.DYNAMIC for i, d in enumerate(s.shape) if isinstance(d, Dim)} for s in model.inputs]
+        program = torch.export.export(flat, tuple(inputs.values()), dynamic_shapes={"inputs": tuple(axes)})
     except Exception as error:
         raise InputError(
             f"{torch_module.reference(model)}: torch.export cannot trace it: "
@@ -90,13 +92,6 @@ def _taken(items: Items, count: int) -> dict[str, torch.Tensor]:
     import numpy as np
 
     return items.take(np.resize(spread(items.count, count), count))[0]
-
-
-def _dynamic(model: Artifact) -> dict[str, tuple[dict[int, object], ...]]:
-    from torch.export import Dim as Exported
-
-    axes = [{i: Exported.DYNAMIC for i, d in enumerate(s.shape) if isinstance(d, Dim)} for s in model.inputs]
-    return {"inputs": tuple(axes)}
 
 
 def _flat(net: torch.nn.Module, names: Sequence[str]) -> torch.nn.Module:

@@ -140,7 +140,10 @@ class Flow:
 
     def __init__(self, net: torch.nn.Module, request: Request) -> None:
         self.net, self.request = net, request
-        self.size = _size(request)
+        batch = request.model.batch
+        if isinstance(batch, Dim):
+            batch = max(1, min(BATCH, batch.max, tensors.count(request.inputs["samples"], SPLIT)))
+        self.size = batch
         self._module = _exported(net, request, self.size)
         self.nodes = list(self._module.graph.nodes)
         known = {**dict(net.named_parameters(remove_duplicate=False)), **dict(net.named_buffers())}
@@ -269,13 +272,6 @@ class Flow:
         return self._tensors[name] if name else attrgetter(node.target)(self._module)
 
 
-def _size(request: Request) -> int:
-    first = request.model.batch
-    if isinstance(first, Dim):
-        return max(1, min(BATCH, first.max, tensors.count(request.inputs["samples"], SPLIT)))
-    return first
-
-
 def _exported(net: torch.nn.Module, request: Request, size: int) -> torch.fx.GraphModule:
     import torch
 
@@ -368,7 +364,8 @@ class BatchWalk:
         for read in node.all_input_nodes:
             self._rest[read] -= 1
         for read in [each for each in (*node.all_input_nodes, node) if not self._rest[each]]:
-            self._drop(read)
+            for known in self._values:
+                known.pop(read, None)
 
     def _computed(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> object:
         from torch.fx.node import map_arg
@@ -377,10 +374,6 @@ class BatchWalk:
             own = self.instead.get(self.flow.names.get(node, ""))
             return self.flow.constant(node) if own is None else own
         return node.target(*map_arg(node.args, values.get), **map_arg(node.kwargs, values.get))
-
-    def _drop(self, node: torch.fx.Node) -> None:
-        for values in self._values:
-            values.pop(node, None)
 
 
 # --------------------------------------------------------------------------- what techniques share

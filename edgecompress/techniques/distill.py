@@ -114,7 +114,12 @@ def apply(request: Request) -> Artifact:
     """
     request = setup.settled(request)
     device = setup.best_device()
-    _check_alone(request)
+    done = torch_module.edits(request.model)
+    if request.options.student and done:
+        raise InputError(
+            f"distill: the student {request.options.student} replaces the net, so the '{done[0]['edit']}' of an "
+            "earlier step is lost; put distill first"
+        )
     lessons: list[Lessons] = []
     net = None
     with computing(setup.cores(), device):
@@ -123,16 +128,6 @@ def apply(request: Request) -> Artifact:
             lessons.append(lesson)
     assert net is not None
     return torch_module.save(net.to("cpu").eval(), request, [], _facts(lessons), request.options.student)
-
-
-def _check_alone(request: Request) -> None:
-    """Raises InputError where layers were changed of a net that another is put in the place of."""
-    done = torch_module.edits(request.model)
-    if request.options.student and done:
-        raise InputError(
-            f"distill: the student {request.options.student} replaces the net, so the '{done[0]['edit']}' of an "
-            "earlier step is lost; put distill first"
-        )
 
 
 class DistillFacts(setup.TrainingFacts):
@@ -254,8 +249,13 @@ def _generation(
     request: Request, device: torch.device, part: int, before: torch.nn.Module | None
 ) -> tuple[torch.nn.Module, Lessons]:
     """A student taught by the teachers, or by the one of the generation before; and its training."""
+    import numpy as np
+    import torch
+
     lessons = _lessons(request, device, part, before)
-    _seed(request, part)
+    # the chances of a generation, of new weights
+    seeds = np.random.SeedSequence([request.context.seed, part], spawn_key=(1,))
+    torch.manual_seed(int(seeds.generate_state(1)[0]))
     student = _pupil(request, device)
     kept = [] if request.options.student else torch_edits.zeros(torch_module.edits(request.model))
     with (
@@ -300,15 +300,6 @@ def _teachers(lessons: Lessons, before: torch.nn.Module | None) -> list[torch.nn
         return []
     first = [lessons.dense, *map(torch_module.factory, options.teachers)]
     return [net.requires_grad_(False).eval() for net in (first if before is None else [before])]
-
-
-def _seed(request: Request, part: int) -> None:
-    """The chances of a generation: of new weights."""
-    import numpy as np
-    import torch
-
-    seeds = np.random.SeedSequence([request.context.seed, part], spawn_key=(1,))
-    torch.manual_seed(int(seeds.generate_state(1)[0]))
 
 
 def _pupil(request: Request, device: torch.device) -> torch.nn.Module:

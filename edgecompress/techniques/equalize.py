@@ -251,6 +251,8 @@ def corrected(flow: Flow, batches: Batches, bits: int) -> EqualizeFacts:
     b <- b - E[W~ x~ - W x] (Nagel et al., section 4.2, and appendix D: means over calibration data, of the net whose
     layers so far are rounded and corrected).
     """
+    import torch
+
     exact, rounded = _torch_graph.BatchWalk(flow, batches), _torch_graph.BatchWalk(flow, batches)
     rounded.instead = {
         each.weight: _torch_graph.rounded(flow.tensor(each.weight).detach(), bits) for each in flow.layers
@@ -263,28 +265,19 @@ def corrected(flow: Flow, batches: Batches, bits: int) -> EqualizeFacts:
             continue
         flow.request.progress(0.3 + 0.7 * number / len(flow.nodes), f"correcting the bias of {layer.name}")
         if layer.shift:
-            shift, scale = _error(exact.of(node), rounded.of(node), layer.axis)
+            a, b = (
+                torch.cat([_torch_graph.by_channel(v, layer.axis) for v in values], 1)
+                for values in (exact.of(node), rounded.of(node))
+            )
+            shift = (b - a).double().mean(1)  # the mean error of each channel
+            scale = a.double().std(1, correction=0).max().clamp(min=1e-30)
             shifts[layer.shift] = shift
             largest[layer.name] = float((shift.abs() / scale).max())
-            _add(rounded.of(node), -shift, layer.axis)
+            for value in rounded.of(node):
+                value -= shift.to(value.dtype).reshape(-1, *[1] * (value.ndim - 1 - layer.axis))
     _correct(flow, shifts)
     left = {layer.name: "it has no bias" for layer in flow.layers if not layer.shift}
     return {"corrected": largest, "uncorrected": {**flow.shared, **left}}
-
-
-def _error(
-    exact: Sequence[torch.Tensor], rounded: Sequence[torch.Tensor], axis: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mean error of each channel, and the largest standard deviation of a channel."""
-    import torch
-
-    a, b = (torch.cat([_torch_graph.by_channel(v, axis) for v in values], 1) for values in (exact, rounded))
-    return (b - a).double().mean(1), a.double().std(1, correction=0).max().clamp(min=1e-30)
-
-
-def _add(values: Sequence[torch.Tensor], shift: torch.Tensor, axis: int) -> None:
-    for value in values:
-        value += shift.to(value.dtype).reshape(-1, *[1] * (value.ndim - 1 - axis))
 
 
 def _correct(flow: Flow, shifts: Mapping[str, torch.Tensor]) -> None:

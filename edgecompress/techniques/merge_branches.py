@@ -110,7 +110,8 @@ def merged(program: Program) -> list[str]:
 
 def _branches(program: Program, node: Node, whole: bool = False) -> Iterator[Branch]:
     """What `node` adds up; with `whole` although more than one operation reads it."""
-    what, args = operator(node), arguments(node) if whole or _inside(node) else {}
+    inside = len(node.users) == 1 and hasattr(node.target, "_schema")  # an operation that one other reads
+    what, args = operator(node), arguments(node) if whole or inside else {}
     if args and what in SUMS and args["alpha"] == 1 and isinstance(args["other"], (int, float)):
         first, *others = _branches(program, args["self"])
         yield from (replace(first, shift=first.shift + SUMS[what] * args["other"]), *others)
@@ -129,11 +130,6 @@ def _branches(program: Program, node: Node, whole: bool = False) -> Iterator[Bra
         yield convolution
     else:
         yield Branch(node)
-
-
-def _inside(node: Node) -> bool:
-    """Whether it is an operation that one other reads."""
-    return len(node.users) == 1 and hasattr(node.target, "_schema")
 
 
 def _alike(node: Node, *added: object) -> bool:

@@ -142,16 +142,13 @@ def expand(options: Options) -> list[tuple[str, dict[str, Json]]] | None:
     rest = {key: value for key, value in plain.items() if value != getattr(Options(), key)}
     steps: list[tuple[str, dict[str, Json]]] = []
     for step in range(1, options.steps + 1):
-        strength = {name: _strength(options, step / options.steps)}
-        steps += [("prune_channels", {**rest, **strength}), ("finetune", dict(options.between))]
+        # MACs are counted in the source, channels in the net that the step before left
+        if options.macs is not None:
+            strength = math.pow(options.macs, step / options.steps)
+        else:
+            strength = 1 - math.pow(1 - (options.ratio or RATIO), 1 / options.steps)
+        steps += [("prune_channels", {**rest, name: strength}), ("finetune", dict(options.between))]
     return steps[:-1]
-
-
-def _strength(options: Options, part: float) -> float:
-    """Of the step that is so far: MACs are counted in the source, channels in the net that the step before left."""
-    if options.macs is not None:
-        return math.pow(options.macs, part)
-    return 1 - math.pow(1 - (options.ratio or RATIO), 1 / options.steps)
 
 
 def apply(request: Request) -> Artifact:
@@ -208,7 +205,10 @@ class _Work:
         self.request, self.options = request, request.options
         self.net = torch_module.rebuild(request.model)
         self.dense = torch_module.rebuild(request.inputs["dense"])
-        self.one, some = (torch_module.example(request.model, request.inputs["samples"], n) for n in self._items())
+        # a count is of one item, a trial of some, or both of as many as the net takes
+        own = request.model.batch
+        counts = (own, own) if isinstance(own, int) else (1, EXAMPLES)
+        self.one, some = (torch_module.example(request.model, request.inputs["samples"], n) for n in counts)
         tree = dependency_groups.find(
             self.net, lambda net: list(torch_module.flatten(torch_module.call(net, some)).values())
         )
@@ -216,14 +216,14 @@ class _Work:
         self.refused = dict(tree.refused)
         self._counts: dict[tuple[tuple[str, int], ...], int] = {}
         self.groups = [group for group in tree.groups if not self._left_out(group)]
-        self.choices = {group.name: self._choices(group) for group in self.groups}
+        self.choices = {
+            group.name: candidates.choices(
+                group.channels, math.lcm(request.align, group.per_unit), group.leads and self.options.whole_blocks
+            )
+            for group in self.groups
+        }
         if not any(len(widths) > 1 for widths in self.choices.values()):
             raise InputError(f"nothing can be pruned: {_why(self.refused, self.choices)}")
-
-    def _items(self) -> tuple[int, int]:
-        """How many items a count is of, and a trial: as many as the net takes."""
-        first = self.request.model.batch
-        return (first, first) if isinstance(first, int) else (1, EXAMPLES)
 
     def _left_out(self, group: CoupledChannels) -> bool:
         why = criteria.scored(self.net, group, self.options.criterion)
@@ -232,10 +232,6 @@ class _Work:
         if why:
             self.refused[group.name] = why
         return bool(why)
-
-    def _choices(self, group: CoupledChannels) -> tuple[int, ...]:
-        block = math.lcm(self.request.align, group.per_unit)
-        return candidates.choices(group.channels, block, group.leads and self.options.whole_blocks)
 
     def group(self, name: str) -> CoupledChannels:
         """The group of that name."""

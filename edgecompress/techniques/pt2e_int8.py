@@ -14,7 +14,7 @@ from edgecompress.techniques import _activation_ranges, _int8, _pt2e, _skipped_l
 from edgecompress.techniques._calibration import check_samples, spread, used
 
 if TYPE_CHECKING:
-    from torchao.quantization.pt2e.quantizer.utils import QuantizationConfig
+    pass
 
 REQUIRES = ("torch", "torchao", "executorch>=1.5")
 EXTRA = "executorch"
@@ -67,20 +67,16 @@ def _name(layer: _skipped_layers.SensitiveLayer) -> str:
 
 def apply(request: Request) -> Artifact:
     """The program in int8; inputs: "model", "samples" (the calibrate split); facts: {"samples": used}."""
+    from torchao.quantization.pt2e.observer import MinMaxObserver
+
     options: Options = request.options
     library = _pt2e.library(options.quantizer)
     config = library.get_symmetric_quantization_config(is_per_channel=options.per_channel)
     if options.calibrator == "minmax":
-        config = _extremes(config)
+        # activations with a range that is all that was seen
+        observer = MinMaxObserver.with_args(eps=2**-12)
+        spec = dataclasses.replace(config.input_activation, observer_or_fake_quant_ctr=observer)
+        config = dataclasses.replace(config, input_activation=spec, output_activation=spec)
     batches = spread(request, options.samples)
     facts = _pt2e.quantized(request, _pt2e.made(library, config), batches, options.skip)
     return _pt2e.ends(request, {**facts, "samples": used(batches)})
-
-
-def _extremes(config: QuantizationConfig) -> QuantizationConfig:
-    """The configuration with activations whose range is all that was seen."""
-    from torchao.quantization.pt2e.observer import MinMaxObserver
-
-    observer = MinMaxObserver.with_args(eps=2**-12)
-    spec = dataclasses.replace(config.input_activation, observer_or_fake_quant_ctr=observer)
-    return dataclasses.replace(config, input_activation=spec, output_activation=spec)

@@ -109,7 +109,11 @@ def apply(request: Request) -> Artifact:
         student = rounding.student(net, training.items, request.options.weight_bits, training.size)
         if student is None:
             return torch_module.save(net.to("cpu"), request, [], {"lost": NO_LAYER})
-        _train(student, training)
+        training.student = student
+        # zeros of the net stay: the grid has one
+        zeros = torch_edits.zeros(torch_module.edits(training.request.model))
+        with zeros_kept(student, [rounding.OWN + name for name in zeros]):
+            setup.train(student, training)
     rounding.taken_back(net, student)
     facts = {"weight_bits": request.options.weight_bits, "layers": student.layers, **setup.facts(training)}
     return torch_module.save(net.to("cpu").eval(), request, [], facts)
@@ -121,11 +125,3 @@ def _careful(request: Request, items: int) -> Request:
     if options.lr is not None or items >= FEW:
         return request
     return replace(request, options=replace(options, lr=options.rate / CAUTION))
-
-
-def _train(student: torch.nn.Module, training: Rounded) -> None:
-    """Zeros of the net stay: the grid has one."""
-    training.student = student
-    zeros = torch_edits.zeros(torch_module.edits(training.request.model))
-    with zeros_kept(student, [rounding.OWN + name for name in zeros]):
-        setup.train(student, training)

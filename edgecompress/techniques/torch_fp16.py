@@ -255,16 +255,10 @@ def _module(net: torch.fx.GraphModule, kept: Sequence[str], dtypes: Sequence[str
 
     for node in net.graph.nodes:
         if node.op == "get_attr" and all(_computes(u.target) and u.name not in kept for u in node.users):
-            _shrink(net, node.target)
+            place, _, name = node.target.rpartition(".")
+            owner = net.get_submodule(place)
+            value = getattr(owner, name)
+            if _is_fp32(value):
+                half = value.detach().half()
+                setattr(owner, name, torch.nn.Parameter(half, False) if isinstance(value, torch.nn.Parameter) else half)
     return Half()
-
-
-def _shrink(net: torch.fx.GraphModule, path: str) -> None:
-    import torch
-
-    place, _, name = path.rpartition(".")
-    owner = net.get_submodule(place)
-    value = getattr(owner, name)
-    if _is_fp32(value):
-        half = value.detach().half()
-        setattr(owner, name, torch.nn.Parameter(half, False) if isinstance(value, torch.nn.Parameter) else half)

@@ -97,22 +97,16 @@ def _cp(weight: np.ndarray, rank: int, seed: int) -> Weights:
         raise Diverged(str(error)) from error
     if not all(np.isfinite(factor).all() for factor in components):
         raise Diverged("factors are not finite")
-    outputs, inputs, height, width = _balanced(components, scale)
+    # the factors of `scale` times the tensor, each component with the same norm in all of them
+    norms = [np.maximum(np.linalg.norm(factor, axis=0), 1e-30) for factor in components]
+    each = (scale * norms[0] * norms[1] * norms[2] * norms[3]) ** 0.25
+    outputs, inputs, height, width = [factor / norm * each for factor, norm in zip(components, norms, strict=True)]
     return [
         inputs.T[:, :, None, None],
         height.T[:, None, :, None],
         width.T[:, None, None, :],
         outputs[:, :, None, None],
     ]
-
-
-def _balanced(factors: Sequence[np.ndarray], scale: float) -> list[np.ndarray]:
-    """The factors of `scale` times the tensor, each component with the same norm in all of them."""
-    import numpy as np
-
-    norms = [np.maximum(np.linalg.norm(factor, axis=0), 1e-30) for factor in factors]
-    each = (scale * norms[0] * norms[1] * norms[2] * norms[3]) ** 0.25
-    return [factor / norm * each for factor, norm in zip(factors, norms, strict=True)]
 
 
 def error(weight: np.ndarray, weights: Weights) -> float:

@@ -68,25 +68,24 @@ def scan(net: torch.nn.Module, request: Request, patterns: Sequence[str], method
     from torch.nn.modules.conv import _ConvNd
 
     named = {n: m for n, m in net.named_modules() if isinstance(m, (nn.Linear, _ConvNd))}
-    chosen = _chosen([*named], patterns)
+    for pattern in patterns:
+        if named and not fnmatch.filter(named, pattern):
+            raise InputError(f"layers: no Linear or convolution is named '{pattern}'{did_you_mean(pattern, [*named])}")
+    chosen = [name for name in named if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
     calls = _calls(net, named, request)
     factorizable = Factorizable([], {}, sum(macs for each in calls.values() for _, macs in each))
     for name in chosen:
         if why := _why_not(net, name, named[name], called=bool(calls[name])):
             factorizable.kept[name] = why
             continue
-        shape = _shape(named[name], [call for call, _ in calls[name]])
+        outputs, inputs, *kernel = named[name].weight.shape
+        height, width = kernel or (1, 1)
+        made = tuple(call for call, _ in calls[name])
+        shape = Shape(inputs, outputs, (height, width), made, named[name].bias is not None)
         factorizable.layers.append(
             FactorizableLayer(name, named[name], shape, "svd" if shape.kernel == (1, 1) else method)
         )
     return factorizable
-
-
-def _chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    for pattern in patterns:
-        if names and not fnmatch.filter(names, pattern):
-            raise InputError(f"layers: no Linear or convolution is named '{pattern}'{did_you_mean(pattern, names)}")
-    return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def _why_not(net: torch.nn.Module, name: str, layer: torch.nn.Module, called: bool) -> str:
@@ -142,12 +141,6 @@ def _call(layer: Plain, value: torch.Tensor, output: torch.Tensor, items: int) -
     before, after = ((*each.shape[-2:],) for each in (value, output))
     times = max(output.numel() // (layer.out_channels * math.prod(after)) // items, 1)
     return (before, after, times), macs
-
-
-def _shape(layer: Plain, calls: Sequence[Call]) -> Shape:
-    outputs, inputs, *kernel = layer.weight.shape
-    height, width = kernel or (1, 1)
-    return Shape(inputs, outputs, (height, width), tuple(calls), layer.bias is not None)
 
 
 def classes(layers: Sequence[FactorizableLayer]) -> dict[str, list[FactorizableLayer]]:

@@ -149,9 +149,9 @@ def within(spectra: Sequence[Spectrum], cost: Callable[[Ranks], int], budget: fl
     doi:10.1137/S0895479896305696, property 10) or tensor train (Oseledets 2011, theorem 2.2).
     """
     tails = [_tails(spectrum) for spectrum in spectra]
-    *others, last = (_choices(len(spectrum), align) for spectrum in spectra)
+    *others, last = ([*range(align, len(spectrum), align), len(spectrum)] for spectrum in spectra)
     candidates: list[tuple[float, Ranks]] = []
-    for ranks in itertools.product(*(_thinned(choices) for choices in others)):
+    for ranks in itertools.product(*(choices[:: -(-len(choices) // STEPS)] for choices in others)):
         if end := most(last, lambda rank, ranks=ranks: cost((*ranks, rank)) <= budget):  # type: ignore[misc]
             each = (*ranks, end)
             candidates.append((sum(tail[rank] for tail, rank in zip(tails, each, strict=True)), each))
@@ -162,14 +162,6 @@ def _tails(spectrum: Spectrum) -> list[float]:
     """What is left out by each rank from 0."""
     squares = [s * s for s in spectrum]
     return [*itertools.accumulate(reversed(squares), initial=0.0)][::-1]
-
-
-def _choices(limit: int, align: int) -> list[int]:
-    return [*range(align, limit, align), limit]
-
-
-def _thinned(choices: Sequence[int]) -> Sequence[int]:
-    return choices[:: -(-len(choices) // STEPS)]
 
 
 def most(choices: Sequence[int], fits: Callable[[int], bool]) -> int | None:

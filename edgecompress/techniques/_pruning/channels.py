@@ -75,7 +75,9 @@ def narrowed(net: torch.nn.Module, groups: Iterable[CoupledChannels], kept: Kept
         for slot in group.slots:
             gone[slot.tensor, slot.axis].update(place for unit in units for place in slot.places[unit])
         for size in group.sizes:
-            _shrink(twin.get_submodule(size.module), size.attribute, int(size.each * len(units) * group.per_unit))
+            module, by = twin.get_submodule(size.module), int(size.each * len(units) * group.per_unit)
+            value = getattr(module, size.attribute)
+            setattr(module, size.attribute, (value[0] - by,) if isinstance(value, tuple) else value - by)
     for (name, axis), places in gone.items():
         _select(twin, name, axis, places)
     for block in blocks:
@@ -130,11 +132,6 @@ def without(net: torch.nn.Module, group: CoupledChannels, units: Iterable[int]) 
             places = torch.tensor([place for unit in units for place in slot.places[unit]])
             known[slot.tensor].index_fill_(slot.axis, places, 0.0)
     return twin
-
-
-def _shrink(module: torch.nn.Module, attribute: str, by: int) -> None:
-    value = getattr(module, attribute)
-    setattr(module, attribute, (value[0] - by,) if isinstance(value, tuple) else value - by)
 
 
 def _select(net: torch.nn.Module, name: str, axis: int, gone: set[int]) -> None:

@@ -86,17 +86,25 @@ class _DependencyGraph:
 
     def __init__(self, net: Module, run: Run) -> None:
         import torch
+        import torch_pruning as tp
 
         self.copy = copy.deepcopy(net).requires_grad_(True)
         self.names = {module: name for name, module in self.copy.named_modules()}
-        self.shared = _shared(self.copy)
+        names = defaultdict(list)
+        for name, parameter in self.copy.named_parameters(remove_duplicate=False):
+            names[parameter].append(name)
+        # parameters that the net has under two names, under both
+        self.shared = {name for each in names.values() if len(each) > 1 for name in each}
         customized = {type(m): _separate_pruner() for m in self.copy.modules() if isinstance(m, torch.nn.RNNBase)}
         customized |= {torch.nn.MultiheadAttention: _one_width()}
         self.shapes: dict[Module, tuple[int, ...]] = {}  # of a layer's output
         with torch.enable_grad(), _opaque(self.copy), _output_shapes_noted(self.copy, self.shapes):
             self.graph = _followed(self.copy, run, customized)
         self.parameters: dict[Parameter, str] = dict(self.graph._param_to_name)
-        _let_any_axis_be_joined(self.graph)
+        # Torch-Pruning follows joins of axis 1 only: of tensors [n, steps, channels] it is the last one that counts
+        for node in self.graph.module2node.values():
+            if node.type == tp.ops.OPTYPE.CONCAT and getattr(node.grad_fn, "_saved_dim", 1) == 2:
+                node.grad_fn = None
 
     def roots(self) -> Iterator[tuple[Module, list[Module]]]:
         """The layers that make channels: the first of each group, and those that go with it."""
@@ -174,14 +182,6 @@ def _output_shapes_noted(net: Module, shapes: dict[Module, tuple[int, ...]]) -> 
         for module in net.modules():
             stack.callback(module.register_forward_hook(note).remove)
         yield
-
-
-def _shared(net: Module) -> set[str]:
-    """Parameters that the net has under two names, under both."""
-    names = defaultdict(list)
-    for name, parameter in net.named_parameters(remove_duplicate=False):
-        names[parameter].append(name)
-    return {name for each in names.values() if len(each) > 1 for name in each}
 
 
 def _places(name: str, item: tp._helpers.GroupItem) -> Places:
@@ -280,15 +280,6 @@ def _flat(output: tuple[Tensor, State]) -> tuple[Tensor, ...]:
     """An LSTM's (y, (h, c)) or a GRU's (y, h), new tensors."""
     y, state = output
     return tuple(part.clone() for part in (y, *(state if isinstance(state, tuple) else (state,))))
-
-
-def _let_any_axis_be_joined(graph: tp.DependencyGraph) -> None:
-    """Torch-Pruning follows joins of axis 1 only: of tensors [n, steps, channels] it is the last one that counts."""
-    import torch_pruning as tp
-
-    for node in graph.module2node.values():
-        if node.type == tp.ops.OPTYPE.CONCAT and getattr(node.grad_fn, "_saved_dim", 1) == 2:
-            node.grad_fn = None
 
 
 # --------------------------------------------------------------------------- from layers to slots
@@ -504,7 +495,9 @@ def _proved(net: Module, group: CoupledChannels, run: Run) -> CoupledChannels:
     """
     import torch
 
-    net = _without_norms(net, group.norms)
+    net = copy.deepcopy(net)
+    for name in group.norms:  # narrowed or not, they would not compute the same
+        net.get_submodule(name).forward = lambda x: x
     goes = sorted(random.Random(0).sample(range(group.units), group.units // 2))
     stays = [unit for unit in range(group.units) if unit not in goes]
     with torch.no_grad():
@@ -519,14 +512,6 @@ def _proved(net: Module, group: CoupledChannels, run: Run) -> CoupledChannels:
         if not _rms(a, b) <= EXACT * _rms(c, b) + NOISE * _rms(b):
             raise Refusal("with channels removed, the net's outputs differ from those with the channels masked")
     return group
-
-
-def _without_norms(net: Module, norms: Sequence[str]) -> Module:
-    """A copy whose norms over channels do nothing: narrowed or not, they would not compute the same."""
-    twin = copy.deepcopy(net)
-    for name in norms:
-        twin.get_submodule(name).forward = lambda x: x
-    return twin
 
 
 def _rms(x: Tensor, y: Tensor | None = None) -> float:

@@ -163,15 +163,11 @@ def _layer(net: torch.nn.Module, name: str, whose: str) -> torch.nn.Module:
 
 def _keeper(outputs: dict[str, torch.Tensor], name: str) -> Callable[[torch.nn.Module, Output, Output], None]:
     def keep(layer: torch.nn.Module, inputs: Output, output: Output) -> None:
-        outputs[name] = _tensor(output, name).float()
+        import torch
+
+        first = output[0] if isinstance(output, (tuple, list)) else output
+        if not isinstance(first, torch.Tensor):
+            raise InputError(f"layers: '{name}' returns a {type(first).__name__}, not a tensor; name another layer")
+        outputs[name] = first.float()
 
     return keep
-
-
-def _tensor(output: Output, name: str) -> torch.Tensor:
-    import torch
-
-    first = output[0] if isinstance(output, (tuple, list)) else output
-    if not isinstance(first, torch.Tensor):
-        raise InputError(f"layers: '{name}' returns a {type(first).__name__}, not a tensor; name another layer")
-    return first

@@ -304,16 +304,14 @@ class Training:
         was, amp = net.training, self.amp
         net.eval()
         self.amp = "off"
+        chosen = spread(self.select.count, SELECTED)
+        size = self.size if isinstance(self.request.model.batch, int) else SELECT_BATCH
         with torch.inference_mode():
-            scores = torch.cat([self._scores(net, index) for index in self._selected()])
+            parts = [self._scores(net, chosen[begin : begin + size]) for begin in range(0, len(chosen), size)]
+            scores = torch.cat(parts)
         net.train(was)
         self.amp = amp
         return float(scores.double().mean())
-
-    def _selected(self) -> Sequence[np.ndarray]:
-        chosen = spread(self.select.count, SELECTED)
-        size = self.size if isinstance(self.request.model.batch, int) else SELECT_BATCH
-        return [chosen[begin : begin + size] for begin in range(0, len(chosen), size)]
 
     def _scores(self, net: torch.nn.Module, index: np.ndarray) -> torch.Tensor:
         """Of each of those items; a net of a fixed batch gets it whole, filled up with the last item."""

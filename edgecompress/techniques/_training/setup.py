@@ -111,7 +111,10 @@ def training(
     check_augment(options.augment, items)
     _check_labels(items, options)
     objective = _objective(request, items)
-    dense = placed(_frozen(request.inputs["dense"]), device, request.model) if objective.distill else None
+    dense = None
+    if objective.distill:
+        frozen = torch_module.rebuild(request.inputs["dense"]).requires_grad_(False)
+        dense = placed(frozen, device, request.model)
     fixed = request.model.batch
     size = fixed if isinstance(fixed, int) else max(1, min(options.batch_size, items.count // steps))
     if size > items.count:
@@ -185,10 +188,6 @@ def best_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _frozen(dense: Artifact) -> torch.nn.Module:
-    return torch_module.rebuild(dense).requires_grad_(False)
-
-
 def placed(net: torch.nn.Module, device: torch.device, model: Artifact) -> torch.nn.Module:
     """On the device; for pictures with its channels last in memory, as their batches are."""
     import torch
@@ -203,11 +202,7 @@ def amp(options: TrainingOptions, device: torch.device) -> str:
         return "off"
     if device.type == "cuda":
         return "float16"
-    return "bfloat16" if options.amp == "on" or BF16.intersection(_features()) else "off"
-
-
-def _features() -> Sequence[str]:
-    return list(machine.facts(machine.here())["features"])
+    return "bfloat16" if options.amp == "on" or BF16.intersection(machine.facts(machine.here())["features"]) else "off"
 
 
 def cores() -> int:
