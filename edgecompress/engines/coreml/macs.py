@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coremltools.converters.mil.mil import Operation, Program, Var
+    from coremltools.converters.mil.mil import Operation, Program
 
 BRANCHES = ("cond", "while_loop")  # how often their bodies run is not known before they do
 
@@ -23,17 +23,13 @@ def by_dtype(program: Program) -> dict[str, int]:
         if op.op_type in BRANCHES:
             raise ValueError(f"the number of iterations of the body of {op.op_type} is known only at run time")
         if op.op_type in MACS:
-            read = _data(op)
+            read = op.query if op.op_type == "scaled_dot_product_attention" else op.x
             dtype = str(read.dtype.__name__)
             try:
                 macs[dtype] = macs.get(dtype, 0) + int(MACS[op.op_type](op))
             except TypeError as error:  # a symbol is no number
                 raise ValueError(f"the shape of '{op.outputs[0].name}' is known only at run time") from error
     return macs
-
-
-def _data(op: Operation) -> Var:
-    return op.query if op.op_type == "scaled_dot_product_attention" else op.x
 
 
 def _product(op: Operation) -> int:

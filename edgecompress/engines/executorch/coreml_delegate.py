@@ -50,23 +50,19 @@ def reproducible() -> Iterator[None]:
 
 def rename(folder: Path) -> None:
     """The package's items named by their paths, and the model, which devices cache by its name, by its content."""
+    from coremltools.proto import Model_pb2
+
     for file in folder.rglob(MODEL):
-        _settle(file)
+        # the model's message with its maps in the order of their keys: protobuf leaves it to each process
+        message = Model_pb2.Model()
+        message.ParseFromString(file.read_bytes())
+        file.write_bytes(message.SerializeToString(deterministic=True))
     for file in folder.rglob(MANIFEST):
         _rewrite(file, _items_by_path(json.loads(file.read_text(encoding="utf-8"))))
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / METADATA)
     digest = hashlib.sha256(b"".join(hashlib.sha256(p.read_bytes()).digest() for p in files)).hexdigest()
     metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
     _rewrite(folder / METADATA, {**metadata, "identifier": f"executorch_{uuid.uuid5(SPACE, digest)}"})
-
-
-def _settle(file: Path) -> None:
-    """The model's message with its maps in the order of their keys: protobuf leaves it to each process."""
-    from coremltools.proto import Model_pb2
-
-    message = Model_pb2.Model()
-    message.ParseFromString(file.read_bytes())
-    file.write_bytes(message.SerializeToString(deterministic=True))
 
 
 def _items_by_path(manifest: dict[str, Any]) -> dict[str, Json]:

@@ -82,10 +82,6 @@ class _Net:
         detail = self.tensors[tensor]
         return int(math.prod(int(d) for d in detail["shape"]) * np.dtype(detail["dtype"]).itemsize)
 
-    def _name(self, tensor: int) -> str:
-        """The end of its name: before that stand the modules around it."""
-        return str(self.tensors[tensor]["name"]).rsplit("/", 1)[-1]
-
     def label(self, step: int) -> str:
         """An operator as the report calls it."""
         return f"{self.operators[step]['op_name']}:{self.operators[step]['index']}"
@@ -113,7 +109,10 @@ class _Net:
                     last[padded] = max(last[padded], reader)
             elif op["op_name"] in IN_PLACE and int(op["outputs"][0]) in last:
                 self._write_in_place(i, last)
-        return [Lifetime(self._name(t), self.made[t], end, self.size(t)) for t, end in last.items()]
+        return [
+            Lifetime(str(self.tensors[t]["name"]).rsplit("/", 1)[-1], self.made[t], end, self.size(t))
+            for t, end in last.items()
+        ]
 
     def _convolution(self, padded: int) -> int | None:
         """The one reader of a padded tensor, where that is a convolution."""

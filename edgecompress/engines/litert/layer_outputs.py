@@ -90,17 +90,16 @@ def _layer_outputs(graph: Subgraph) -> Iterator[TfliteLayerOutput]:
         alive.update(node.writes)
         for number in node.writes if node.type not in VIEWS else ():
             spec = graph.tensors[number]
-            if _is_real(spec):
+            if spec.dtype.startswith("float") or (spec.quantization is not None and spec.dtype in QUANTIZED):
                 yield TfliteLayerOutput(node, number, replace(spec, layout="NHWC" if number in images else ""))
-
-
-def _is_real(spec: TensorSpec) -> bool:
-    return spec.dtype.startswith("float") or (spec.quantization is not None and spec.dtype in QUANTIZED)
 
 
 def _images(graph: Subgraph) -> set[int]:
     """The tensors of four axes whose channels are the last: at an operator on images, or laid out as another such."""
-    touched = [(node.type, {n for n in (*node.reads, *node.writes) if _has_plane(graph, n)}) for node in graph.nodes]
+    touched = [
+        (node.type, {n for n in (*node.reads, *node.writes) if n >= 0 and len(graph.tensors[n].shape) == 4})
+        for node in graph.nodes
+    ]
     images: set[int] = set().union(*(numbers for kind, numbers in touched if kind in IMAGES))
     alike = [numbers for kind, numbers in touched if kind not in TURNS]
     before = -1
@@ -110,10 +109,6 @@ def _images(graph: Subgraph) -> set[int]:
             if not images.isdisjoint(numbers):
                 images |= numbers
     return images
-
-
-def _has_plane(graph: Subgraph, number: int) -> bool:
-    return number >= 0 and len(graph.tensors[number].shape) == 4
 
 
 # --------------------------------------------------------------------------- what they are called

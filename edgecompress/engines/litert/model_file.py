@@ -81,7 +81,8 @@ def _wrong(model: schema.ModelT, size: int) -> Iterator[str]:
             yield "an operator's input refers to a tensor that does not exist"
         if any(not 0 <= i < len(tensors) for op in graph.operators or () for i in _numbers(op.outputs)):
             yield "an operator's output refers to a tensor that does not exist"
-        if any(len(_numbers(q.scale)) not in (0, len(_numbers(q.zeroPoint))) for q in _quantizations(tensors)):
+        scales = [t.quantization for t in tensors if t.quantization is not None]
+        if any(len(_numbers(q.scale)) not in (0, len(_numbers(q.zeroPoint))) for q in scales):
             yield "a tensor has different numbers of zero points and scales"
     for signature in model.signatureDefs or ():
         if not 0 <= signature.subgraphIndex < len(model.subgraphs or ()):
@@ -106,10 +107,6 @@ def check_alone(data: bytes, where: str) -> None:
         raise InputError(
             f"{where}: it keeps state from run to run (ASSIGN_VARIABLE); convert it with the state as input and output"
         )
-
-
-def _quantizations(tensors: Sequence[schema.TensorT]) -> Iterator[schema.QuantizationParametersT]:
-    return (tensor.quantization for tensor in tensors if tensor.quantization is not None)
 
 
 def _wrong_names(model: schema.Model) -> Iterator[str]:
@@ -305,17 +302,13 @@ def types(data: bytes) -> list[str]:
     model = Model.GetRootAs(data)
     names = {number: name for name, number in vars(BuiltinOperator).items() if isinstance(number, int)}
     codes = (model.OperatorCodes(i) for i in range(model.OperatorCodesLength()))
-    return [names.get(number, f"BUILTIN_{number}") for number in map(_number, codes)]
+    numbers = (int(max(code.BuiltinCode(), code.DeprecatedBuiltinCode())) for code in codes)
+    return [names.get(number, f"BUILTIN_{number}") for number in numbers]
 
 
 def number(code: schema.OperatorCodeT) -> int:
     """The number of a kind of operator: files of TensorFlow before 2.4 have it in the deprecated field alone."""
     return int(max(code.builtinCode, code.deprecatedBuiltinCode))
-
-
-def _number(code: schema.OperatorCode) -> int:
-    """The same of a kind that is not unpacked."""
-    return int(max(code.BuiltinCode(), code.DeprecatedBuiltinCode()))
 
 
 def operators(data: bytes) -> dict[str, str]:

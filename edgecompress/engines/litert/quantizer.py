@@ -80,7 +80,7 @@ def operators(data: bytes) -> list[QuantizerOperator]:
                 weights = list(_constants(model, graph, op))
                 scope = files.get_op_scope(op, graph.tensors)
                 shape = max((w.shape for w in weights), key=math.prod, default=())
-                largest = max(map(_magnitude, weights), default=0.0)
+                largest = max((float(abs(w).max()) for w in weights), default=0.0)
                 turned = model.buffers[graph.tensors[op.inputs[0]].buffer].data is not None
                 known.append(QuantizerOperator(scope, kind, shape, largest, turned))
     return known
@@ -102,10 +102,6 @@ def _constants(model: ModelT, graph: SubGraphT, op: OperatorT) -> Iterator[np.nd
         data = model.buffers[tensor.buffer].data
         if tensor.type == FLOAT32 and data is not None and len(tensor.shape) > 1 and math.prod(tensor.shape):
             yield np.frombuffer(data, np.float32).reshape(tensor.shape)
-
-
-def _magnitude(weights: np.ndarray) -> float:
-    return float(abs(weights).max())
 
 
 def matching(known: Sequence[QuantizerOperator], patterns: Iterable[str]) -> list[str]:

@@ -42,7 +42,8 @@ def lifted(data: bytes, ranges: Mapping[str, Mapping[str, np.ndarray]]) -> bytes
     copy = bytearray(data)
     for op in _weighted(copy, FLOAT32):
         if op.source in ranges and op.bias is not None:
-            step = _step(ranges[op.source])
+            ends = ranges[op.source]
+            step = float(max(ends["max"].flat[0], 0) - min(ends["min"].flat[0], 0)) / 255
             least = MOST * np.abs(op.bias) / (step * 2**30) if step else np.zeros_like(op.bias)
             for channel in np.flatnonzero(_largest(op.weights) < least):
                 op.weights[(channel, *(0,) * (op.weights.ndim - 1))] = least[channel]
@@ -61,7 +62,8 @@ def rounded(data: bytes, bits: int, kept: Collection[str]) -> bytes:
     copy, most = bytearray(data), 2 ** (bits - 1) - 1
     for op in _weighted(copy, FLOAT32):
         if op.scope not in kept:
-            steps = _along(np.maximum(_largest(op.weights), np.finfo(np.float32).tiny) / most, op.weights)
+            steps = np.maximum(_largest(op.weights), np.finfo(np.float32).tiny) / most
+            steps = steps.reshape(-1, *(1,) * (op.weights.ndim - 1))
             op.weights[:] = np.round(op.weights / steps) * steps
     return bytes(copy)
 
@@ -203,13 +205,3 @@ def _largest(weights: np.ndarray) -> np.ndarray:
 
     largest: np.ndarray = np.abs(weights).reshape(len(weights), -1).max(1)
     return largest
-
-
-def _along(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """One value per output channel, in a shape that multiplies the weights."""
-    return values.reshape(-1, *(1,) * (weights.ndim - 1))
-
-
-def _step(extremes: Mapping[str, np.ndarray]) -> float:
-    """The scale of an activation with those extremes."""
-    return float(max(extremes["max"].flat[0], 0) - min(extremes["min"].flat[0], 0)) / 255

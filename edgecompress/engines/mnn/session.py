@@ -118,18 +118,15 @@ class MnnSession:
     def _fill(self, inputs: Mapping[str, np.ndarray]) -> None:
         shapes = {name: inputs[name].shape for name in self.names[0]}
         if shapes != self.shapes:
-            self._resize(shapes)
+            net = self.net
+            if any(tuple(net.inputs[name].getShape()) != shape for name, shape in shapes.items()):
+                net.resize(shapes)
+            self.shapes = shapes
+            self.inputs = [(name, net.inputs[name], *_own(net.inputs[name])) for name in self.names[0]]
+            self.outputs = [(name, net.outputs[name], *_own(net.outputs[name])) for name in self.names[1]]
         for name, tensor, own, array in self.inputs:
             array[...] = inputs[name]
             tensor.copyFrom(own)
-
-    def _resize(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        net = self.net
-        if any(tuple(net.inputs[name].getShape()) != shape for name, shape in shapes.items()):
-            net.resize(shapes)
-        self.shapes = shapes
-        self.inputs = [(name, net.inputs[name], *_own(net.inputs[name])) for name in self.names[0]]
-        self.outputs = [(name, net.outputs[name], *_own(net.outputs[name])) for name in self.names[1]]
 
     def peaks(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, float]:
         """The largest magnitude that each operator answers in an inference, but for what stands for infinity."""

@@ -40,23 +40,19 @@ def prepare(source: Path, prepared: Path, opset: int) -> Path:
         raise StageFailed(f"the graph cannot be prepared for int8: {first_line(error)}") from error
     model = onnx.load_model(prepared)
     model.graph.ClearField("value_info")  # the old shape of a transposed weight makes shape inference fail
-    _flatten_biases(model.graph)
+    # biases of a Gemm that are a row, [1, n], as [n]: ONNX Runtime's quantizer takes no others per channel
+    products = [node for node in model.graph.node if node.op_type == "Gemm" and len(node.input) > 2]
+    biases = Counter(node.input[2] for node in products)
+    reads = Counter(name for node in model.graph.node for name in node.input)
+    for tensor in model.graph.initializer:
+        alone = biases[tensor.name] == reads[tensor.name] > 0
+        if alone and len(tensor.dims) == 2 and tensor.dims[0] == 1:
+            del tensor.dims[0]
     _hand_in(model.graph)
     for node in model.graph.node:  # what is kept in float is identified by name
         node.name = node.name or f"{node.op_type}_{node.output[0]}"
     onnx.save_model(model, prepared)
     return prepared
-
-
-def _flatten_biases(graph: onnx.GraphProto) -> None:
-    """Biases of a Gemm that are a row, [1, n], as [n]: ONNX Runtime's quantizer takes no others per channel."""
-    products = [node for node in graph.node if node.op_type == "Gemm" and len(node.input) > 2]
-    biases = Counter(node.input[2] for node in products)
-    reads = Counter(name for node in graph.node for name in node.input)
-    for tensor in graph.initializer:
-        alone = biases[tensor.name] == reads[tensor.name] > 0
-        if alone and len(tensor.dims) == 2 and tensor.dims[0] == 1:
-            del tensor.dims[0]
 
 
 def _hand_in(graph: onnx.GraphProto) -> None:

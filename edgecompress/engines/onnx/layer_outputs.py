@@ -198,12 +198,22 @@ def _read_inside(node: onnx.NodeProto) -> Iterator[str]:
 
 def _seen(proto: onnx.ModelProto, tensors: Sequence[str], model: Artifact) -> dict[str, tuple[str, _Place | None]]:
     """The dtype of each tensor of floats, and how it is handed out: None where it has no rows for each item."""
-    sizes = _batches(model.batch)
+    import numpy as np
+
+    least, most = (model.batch,) * 2 if isinstance(model.batch, int) else (model.batch.min, model.batch.max)
+    # the batches to run: two where the model takes any
+    sizes: tuple[int, ...] = BATCHES if least <= BATCHES[0] and most >= BATCHES[1] else (least,)
     session = _session(proto, tensors)
     values = {v.name: v for v in session.get_outputs() if v.type in FLOATS and v.name in {*tensors}}
     shapes: dict[str, list[tuple[int, ...]]] = {name: [] for name in values}
     for size in sizes if values else ():
-        for name, array in zip(values, _zeros(session, list(values), model, size), strict=True):
+        zeros = {s.name: np.zeros(s.concrete(size), s.dtype) for s in model.inputs}
+        try:
+            outputs: Sequence[np.ndarray] = session.run(list(values), zeros)
+        except Exception as error:
+            why = f"the model with added layer outputs does not run: {first_line(error)}"
+            raise StageFailed(f"runtime onnx: {why}") from error
+        for name, array in zip(values, outputs, strict=True):
             shapes[name].append(array.shape)
     dims = {d.name: d for spec in model.inputs for d in spec.shape if isinstance(d, Dim)}
     batch = model.batch if len(sizes) > 1 else sizes[0]
@@ -211,13 +221,6 @@ def _seen(proto: onnx.ModelProto, tensors: Sequence[str], model: Artifact) -> di
         name: (FLOATS[value.type], _placed(_named(value.shape, shapes[name][0], dims), shapes[name], sizes, batch))
         for name, value in values.items()
     }
-
-
-def _batches(batch: int | Dim) -> tuple[int, ...]:
-    """The batches to run: two where the model takes any."""
-    if isinstance(batch, int):
-        return (batch,)
-    return BATCHES if batch.min <= BATCHES[0] and batch.max >= BATCHES[1] else (batch.min,)
 
 
 def _session(proto: onnx.ModelProto, tensors: Sequence[str]) -> onnxruntime.InferenceSession:
@@ -235,22 +238,6 @@ def _session(proto: onnx.ModelProto, tensors: Sequence[str]) -> onnxruntime.Infe
         raise StageFailed(
             f"runtime onnx: the layer outputs cannot be added to the model: {first_line(error)}"
         ) from error
-
-
-def _zeros(
-    session: onnxruntime.InferenceSession, names: Sequence[str], model: Artifact, batch: int
-) -> Sequence[np.ndarray]:
-    import numpy as np
-
-    try:
-        outputs: Sequence[np.ndarray] = session.run(
-            names, {s.name: np.zeros(s.concrete(batch), s.dtype) for s in model.inputs}
-        )
-    except Exception as error:
-        raise StageFailed(
-            f"runtime onnx: the model with added layer outputs does not run: {first_line(error)}"
-        ) from error
-    return outputs
 
 
 def _named(known: Sequence[int | str | None], sizes: tuple[int, ...], dims: Mapping[str, Dim]) -> Shape:

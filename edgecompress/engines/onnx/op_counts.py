@@ -60,11 +60,6 @@ def _einsum(node: Node, reads: Sequence[Shape], out: Shape) -> int | None:
     return math.prod({letter: size for term, shape in pairs for letter, size in zip(term, shape, strict=True)}.values())
 
 
-def _cells(node: Node, reads: Sequence[Shape], out: Shape) -> int:
-    """Data [steps, batch, features], or [batch, steps, features]."""
-    return recurrent(reads[0][0] * reads[0][1], reads[1:3])
-
-
 MACS: Mapping[str, Macs] = {
     "Conv": lambda node, reads, out: convolution(reads[1], out),
     "DeformConv": lambda node, reads, out: convolution(reads[1], out),
@@ -73,7 +68,8 @@ MACS: Mapping[str, Macs] = {
     "Gemm": lambda node, reads, out: product(reads[0], out, bool(node.attributes.get("transA"))),
     "Attention": lambda node, reads, out: attention(reads[0], reads[1], out),
     "Einsum": _einsum,
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _cells),
+    # data [steps, batch, features], or [batch, steps, features]
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), lambda node, reads, out: recurrent(reads[0][0] * reads[0][1], reads[1:3])),
 }
 
 

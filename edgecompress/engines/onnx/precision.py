@@ -154,7 +154,9 @@ class _OnnxNet:
         if kind == "Attention" and node.domain in ("", "ai.onnx"):
             factors = (0, 1, 2)
         if does == "dequantizes":
-            self._real(reads, writes)
+            scale = self.net.constants.get(reads[1]) if len(reads) > 1 else None
+            for name in writes:
+                self.net.words.setdefault(name, scale.word if scale else "fp32")
         computes = f"int8{walk.DYNAMIC}" if kind in AS_THEY_COME else "int8" if kind.startswith(INTEGERS) else ""
         return Node(reads, writes, does, factors, word=computes, makes=self._makes(node, reads))
 
@@ -166,12 +168,6 @@ class _OnnxNet:
             zero = self.net.constants.get(reads[2]) if len(reads) > 2 else None
             return zero.word if zero else "int8"
         return "int8" if node.op_type.startswith("QLinear") else MAKES.get(node.op_type, "")
-
-    def _real(self, reads: Sequence[str], writes: Sequence[str]) -> None:
-        """What is dequantized is as precise as its scale."""
-        scale = self.net.constants.get(reads[1]) if len(reads) > 1 else None
-        for name in writes:
-            self.net.words.setdefault(name, scale.word if scale else "fp32")
 
     def _narrow(self, node: onnx.NodeProto, reads: tuple[str, ...], writes: tuple[str, ...]) -> Node:
         """Weights of `bits` bits; what they are multiplied with is as it comes."""

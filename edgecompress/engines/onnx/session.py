@@ -84,17 +84,14 @@ class OnnxSession:
     def run(self, inputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """One inference."""
         if self.inputs.fill(inputs):
-            self._bind_inputs()
+            self.binding.clear_binding_inputs()
+            for name, array in self.inputs.arrays.items():
+                self.binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
             self._bind_outputs()
         elif not self.same_shapes:
             self._bind_outputs()
         self.session.run_with_iobinding(self.binding)
         return dict(zip(self.names, self.binding.copy_outputs_to_cpu(), strict=True))
-
-    def _bind_inputs(self) -> None:
-        self.binding.clear_binding_inputs()
-        for name, array in self.inputs.arrays.items():
-            self.binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
 
     def _bind_outputs(self) -> None:
         """Memory that ONNX Runtime takes for them at the next run, and keeps for those of the same shape."""

@@ -90,16 +90,12 @@ def _centred(
         if name in constants:
             zero = onnx.numpy_helper.to_array(constants[name])
             shape = [1] * array.ndim
-            shape[_axis(node)] = zero.size
+            default = {"DequantizeLinear": 1, "ConvInteger": 0, "QLinearConv": 0}.get(node.op_type, -1)
+            axis = next((int(a.i) for a in node.attribute if a.name == "axis"), default)
+            shape[axis] = zero.size
             centred: np.ndarray = array - zero.reshape(shape)
             return centred
     return array
-
-
-def _axis(node: onnx.NodeProto) -> int:
-    """Along which a weight has a zero point each."""
-    default = {"DequantizeLinear": 1, "ConvInteger": 0, "QLinearConv": 0}.get(node.op_type, -1)
-    return next((int(a.i) for a in node.attribute if a.name == "axis"), default)
 
 
 class ChangeableOnnx:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -50,7 +50,8 @@ def _layers(root: Element, prefix: str, made: Net) -> None:
     for layer in root.iterfind("layers/layer"):
         number = layer.get("id")
         reads = tuple(sources.get((number, port.get("id")), "") for port in layer.iterfind("input/port"))
-        writes = dict(_outputs(layer, prefix))
+        ports = layer.iterfind("output/port")
+        writes = {f"{prefix}{number}:{port.get('id')}": _word(str(port.get("precision"))) for port in ports}
         kind = layer.attrib["type"]
         if kind == "Const":
             made.constants.update({name: _stored(layer) for name in writes})
@@ -59,12 +60,6 @@ def _layers(root: Element, prefix: str, made: Net) -> None:
             made.nodes.append(_node(layer, reads, tuple(writes)))
         for place, body in enumerate(each for each in layer if each.find("layers") is not None):
             _layers(body, f"{prefix}{number}.{place}/", made)
-
-
-def _outputs(layer: Element, prefix: str) -> Iterator[tuple[str, str]]:
-    """Each output with its precision."""
-    for port in layer.iterfind("output/port"):
-        yield f"{prefix}{layer.get('id')}:{port.get('id')}", _word(str(port.get("precision")))
 
 
 def _stored(layer: Element) -> Stored:

@@ -83,12 +83,7 @@ def _maker(node: NodeDef, named: Mapping[str, NodeDef]) -> NodeDef | None:
 
 
 def _word(node: NodeDef) -> str:
-    return WORDS.get(node.op, _capitals(node.op))
-
-
-def _capitals(name: str) -> str:
-    """RsqrtGrad -> RSQRT_GRAD."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
+    return WORDS.get(node.op, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.op).upper())
 
 
 def _dtype(node: NodeDef) -> str:

@@ -79,7 +79,7 @@ class Block:
     @functools.cached_property
     def done(self) -> dict[int, list[str]]:
         """After which step which values of this block are not needed any more."""
-        last = {name: index for index, step in enumerate(self.steps) for name in _own(step)}
+        last = {name: index for index, step in enumerate(self.steps) for name in (out.name for out in step.outputs)}
         last |= {name: index for index, step in enumerate(self.steps) for name in step.reads if name in last}
         ended: dict[int, list[str]] = {}
         for name in last.keys() - {out.name for out in self.outputs}:
@@ -106,10 +106,6 @@ class Block:
                 yield step, out, value
             for name in self.done.get(index, ()):
                 del values[name]
-
-
-def _own(step: BlockStep) -> list[str]:
-    return [out.name for out in step.outputs]
 
 
 def name_of(kind: str, outputs: Sequence[Declared]) -> str:

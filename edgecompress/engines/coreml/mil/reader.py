@@ -17,7 +17,6 @@ from edgecompress.engines.coreml.mil.values import Declared, Value, constant, de
 from edgecompress.engines.coreml.mil.weights import Blob
 
 if TYPE_CHECKING:
-    import torch
     from coremltools.proto import MIL_pb2
 
 NAME = "name"  # an attribute that every op may have
@@ -69,29 +68,39 @@ class _FunctionReader:
         if op.type == "const":
             if len(outputs) != 1 or "val" not in op.attributes:
                 raise InputError(f"{where} is not one value; convert the model again")
-            self._constant(outputs[0], op.attributes["val"], where)
+            (out,) = outputs
+            what, self.constants[out.name] = constant(out.name, op.attributes["val"], self.blob)
+            if what != out:
+                raise InputError(f"{where} declares a type that is not its value's; convert the model again")
+            self._declare(out)
             return
         step = self._step(op, outputs, where)
         for out in outputs:
             self._declare(out)
-        if op.type.startswith("constexpr_") and not step.moving:
-            self.constants.update(zip((out.name for out in outputs), _unpacked(step), strict=True))
-        else:
+        if not op.type.startswith("constexpr_") or step.moving:
             yield step
-
-    def _constant(self, out: Declared, value: MIL_pb2.Value, where: str) -> None:
-        what, self.constants[out.name] = constant(out.name, value, self.blob)
-        if what != out:
-            raise InputError(f"{where} declares a type that is not its value's; convert the model again")
-        self._declare(out)
+            return
+        try:
+            unpacked = step.run({})
+        except StageFailed as error:  # its constants do not fit together
+            raise InputError(f"{error}; convert the model again") from error
+        self.constants.update(zip((out.name for out in outputs), unpacked, strict=True))
 
     def _step(self, op: MIL_pb2.Operation, outputs: tuple[Declared, ...], where: str) -> BlockStep:
         function = ops.REGISTRY.get(op.type)
         if function is None:
-            raise _unknown(where, _near(op.type))
+            near = difflib.get_close_matches(op.type, ops.REGISTRY, n=1)
+            raise _unknown(where, f", '{near[0]}' is" if near else "")
         schema = signature.parameters(function)
-        arguments = {name: self._argument(f"{where}: {name}", bindings) for name, bindings in inputs_of(op)}
-        _check_names(where, schema, {*arguments, *(["blocks"] if op.blocks else [])})
+        arguments = {
+            name: [self._bound(f"{where}: {name} {index}", binding) for index, binding in enumerate(bindings)]
+            for name, bindings in inputs_of(op)
+        }
+        given = {*arguments, *(["blocks"] if op.blocks else [])}
+        if extra := sorted(given - schema.keys()):
+            raise _unknown(where, f": its input {extra[0]!r}")
+        if missing := [name for name, parameter in schema.items() if parameter.required and name not in given]:
+            raise InputError(f"{where} has no input {missing[0]!r}; convert the model again")
         for name, names in arguments.items():
             self._check(where, schema[name], names)
         fixed = {name for name, names in arguments.items() if all(n in self.constants for n in names)}
@@ -111,9 +120,6 @@ class _FunctionReader:
         if refusal := next(filter(None, refusals), ""):
             raise _unknown(where, f": {refusal}")
 
-    def _argument(self, where: str, bindings: Sequence[MIL_pb2.Argument.Binding]) -> list[str]:
-        return [self._bound(f"{where} {index}", binding) for index, binding in enumerate(bindings)]
-
     def _bound(self, where: str, binding: MIL_pb2.Argument.Binding) -> str:
         """The name of a value; one that is written in place is kept as a constant with a name of its own."""
         if binding.WhichOneof("binding") == "name":
@@ -127,14 +133,6 @@ class _FunctionReader:
         return self.known[name]
 
 
-def _unpacked(step: BlockStep) -> tuple[torch.Tensor, ...]:
-    """The weights that a step unpacks. Raises InputError where its constants do not fit together."""
-    try:
-        return step.run({})
-    except StageFailed as error:
-        raise InputError(f"{error}; convert the model again") from error
-
-
 def inputs_of(op: MIL_pb2.Operation) -> Iterator[tuple[str, Sequence[MIL_pb2.Argument.Binding]]]:
     """Inputs, and attributes: programs before iOS 18 write the inputs of constexpr ops so."""
     for name, argument in op.inputs.items():
@@ -145,17 +143,5 @@ def inputs_of(op: MIL_pb2.Operation) -> Iterator[tuple[str, Sequence[MIL_pb2.Arg
             yield name, [binding(value=value)]
 
 
-def _check_names(where: str, schema: dict[str, signature.Parameter], names: set[str]) -> None:
-    if extra := sorted(names - schema.keys()):
-        raise _unknown(where, f": its input {extra[0]!r}")
-    if missing := [name for name, parameter in schema.items() if parameter.required and name not in names]:
-        raise InputError(f"{where} has no input {missing[0]!r}; convert the model again")
-
-
 def _unknown(where: str, what: str) -> StageFailed:
     return StageFailed(f"{where} is not supported by the interpreter{what}; the artifact cannot be verified")
-
-
-def _near(kind: str) -> str:
-    near = difflib.get_close_matches(kind, ops.REGISTRY, n=1)
-    return f", '{near[0]}' is" if near else ""

@@ -60,27 +60,17 @@ def constant(name: str, value: MIL_pb2.Value, blob: Blob) -> tuple[Declared, Val
         raise InputError(f"Core ML: the constant {name!r} has no fixed shape; convert the model again")
     stored, tensor = value.WhichOneof("value") == "blobFileValue", value.immediateValue.tensor
     if what.dtype.kind == "string" and not stored:
-        return what, _word(name, tensor)
+        if len(tensor.strings.values) != 1:
+            raise StageFailed(f"Core ML: {name!r} is a list of strings, which the interpreter does not support")
+        return what, str(tensor.strings.values[0])
+    place = value.blobFileValue
+    if stored and place.fileName != WEIGHTS_NAME:
+        raise InputError(f"Core ML: the constant {name!r} is in {place.fileName!r}; only {WEIGHTS_NAME} is read")
     try:
-        place = value.blobFileValue
-        array = _stored(name, place, what.dtype, shape, blob) if stored else _written(name, tensor, what.dtype, shape)
+        array = blob.read(place.offset, what.dtype, shape) if stored else _written(name, tensor, what.dtype, shape)
         return what, held(array, what.dtype)
     except (ArithmeticError, MemoryError, TypeError, ValueError) as error:  # numpy's: a number or a shape too large
         raise InputError(f"Core ML: the constant {name!r} cannot be held: {error}; convert the model again") from error
-
-
-def _stored(
-    name: str, place: MIL_pb2.Value.BlobFileValue, dtype: Dtype, shape: tuple[int, ...], blob: Blob
-) -> np.ndarray:
-    if place.fileName != WEIGHTS_NAME:
-        raise InputError(f"Core ML: the constant {name!r} is in {place.fileName!r}; only {WEIGHTS_NAME} is read")
-    return blob.read(place.offset, dtype, shape)
-
-
-def _word(name: str, tensor: MIL_pb2.TensorValue) -> str:
-    if len(tensor.strings.values) != 1:
-        raise StageFailed(f"Core ML: {name!r} is a list of strings, which the interpreter does not support")
-    return str(tensor.strings.values[0])
 
 
 def _written(name: str, tensor: MIL_pb2.TensorValue, dtype: Dtype, shape: tuple[int, ...]) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
@@ -245,15 +244,10 @@ def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
     from edgecompress.engines.coreml import precision as coreml_precision
     from edgecompress.formats.precision import walk
 
-    return walk.weights_and_computes(coreml_precision.net(_package(artifact)))
-
-
-def _package(artifact: Artifact) -> Path:
-    """The one package of an artifact. Raises StageFailed."""
     packages = sorted(artifact.path.glob(f"*.{FORMAT}"))
     if len(packages) != 1:
         raise StageFailed(f"{artifact.path}: expected one *.{FORMAT}, found {len(packages)}")
-    return packages[0]
+    return walk.weights_and_computes(coreml_precision.net(packages[0]))
 
 
 # --------------------------------------------------------------------------- a session

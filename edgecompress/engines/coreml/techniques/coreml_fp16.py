@@ -22,7 +22,7 @@ from edgecompress.techniques._calibration import inputs_of, spread
 
 if TYPE_CHECKING:
     import numpy as np
-    from coremltools.converters.mil.mil import Operation, Program, Var
+    from coremltools.converters.mil.mil import Operation, Var
     from coremltools.models import MLModel
 
     from edgecompress.engines.coreml import mil
@@ -72,7 +72,8 @@ class _CoremlTrial:
         self.request, self.batches = request, batches
         self.file = request.model.path / convert.FILE
         self.full = self.loaded(self.file)
-        self.operators = list(_operators(convert.program(self.file)))
+        operations = convert.program(self.file).functions["main"].operations
+        self.operators = [op for op in operations if op.op_type != "const"]
         self.names = [_name(op) for op in self.operators]
         self.words = mlpackage.names([s.name for s in request.model.inputs], [s.name for s in request.model.outputs])
 
@@ -174,11 +175,6 @@ def _floats(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 # --------------------------------------------------------------------------- coremltools' own view of a program
-
-
-def _operators(program: Program) -> Iterator[Operation]:
-    """Those that compute."""
-    return (op for op in program.functions["main"].operations if op.op_type != "const")
 
 
 def _name(op: Operation) -> str:

@@ -181,18 +181,16 @@ def _rows(folder: Path, pattern: str) -> list[dict[str, str]]:
 
 def _fallback(on_cpu: Sequence[Mapping[str, str]], log: str, operators: Mapping[str, str]) -> list[dict[str, str]]:
     """Each operator that stays on the CPU: "TYPE:number in the file", its type, and why as Vela says it."""
-    reasons = {name: _reason(lines) for name, lines in WARNED.findall(log)}
+    reasons = {
+        name: "; ".join(re.sub(r" \(.*\)$", "", line.strip()) for line in lines.splitlines())
+        for name, lines in WARNED.findall(log)
+    }
     fallback = []
     for row in on_cpu:
         name = operators.get(row["Name"], row["Original Operator"])
         why = reasons.get(row["Name"], "Vela gives no reason")
         fallback.append({"name": name, "type": name.split(":")[0], "why": why})
     return fallback
-
-
-def _reason(lines: str) -> str:
-    """Vela's reason on one line, without the tensors' names, which come last and are long."""
-    return "; ".join(re.sub(r" \(.*\)$", "", line.strip()) for line in lines.splitlines())
 
 
 def read(request: Request) -> Artifact:

@@ -49,7 +49,12 @@ def export(request: Request) -> Artifact:
     """
     model = request.model
     for spec in model.inputs:
-        _check_fixed(spec)
+        free = [d.name for d in spec.shape if not isinstance(d, int) and d.name != "batch"]
+        if free:
+            raise InputError(
+                f"runtime litert: axis '{free[0]}' of input '{spec.name}' is dynamic, but a TFLite file has fixed "
+                "shapes; give it one size in the source"
+            )
     convert = _from_program if model.kind == "program" else _from_savedmodel
     data, inputs, outputs, facts = convert(model, request.context.batch)
     data = model_file.renamed(data, inputs, outputs)
@@ -60,15 +65,6 @@ def export(request: Request) -> Artifact:
 
 # the file; {name in it: the spec's} of inputs and of outputs; facts
 Converted = tuple[bytes, dict[str, str], dict[str, str], dict[str, Json]]
-
-
-def _check_fixed(spec: TensorSpec) -> None:
-    free = [d.name for d in spec.shape if not isinstance(d, int) and d.name != "batch"]
-    if free:
-        raise InputError(
-            f"runtime litert: axis '{free[0]}' of input '{spec.name}' is dynamic, but a TFLite file has fixed "
-            "shapes; give it one size in the source"
-        )
 
 
 def _like(specs: Sequence[TensorSpec], actual: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
@@ -90,8 +86,9 @@ def _from_program(model: Artifact, batch: int) -> Converted:
         data = litert_torch.convert(_positional(net), example, quant_config=how).model_content()
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {torch_faults.told(error, program)}") from error
-    names = [{f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in _ends(model)]
-    return data, names[0], names[1], facts
+    ends = (("args", model.inputs), ("output", model.outputs))  # what the converter calls them
+    inputs, outputs = ({f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in ends)
+    return data, inputs, outputs, facts
 
 
 def _positional(net: torch.fx.GraphModule) -> torch.nn.Module:
@@ -233,11 +230,6 @@ def _quantization(program: torch.export.ExportedProgram) -> object:
     dynamic = not any(name.startswith("quantized_decomposed.quantize_per_tensor") for name in used)
     config = pt2e_quantizer.get_symmetric_quantization_config(is_dynamic=dynamic)
     return quant_config.QuantConfig(pt2e_quantizer=pt2e_quantizer.PT2EQuantizer().set_global(config))
-
-
-def _ends(model: Artifact) -> tuple[tuple[str, Sequence[TensorSpec]], ...]:
-    """What the converter calls inputs and outputs."""
-    return ("args", model.inputs), ("output", model.outputs)
 
 
 def _from_savedmodel(model: Artifact, batch: int) -> Converted:

@@ -33,26 +33,22 @@ EMPTY = (
 
 def export(request: Request) -> Artifact:
     """The ONNX model as `model.mnn` in fp32; MNN may hold what is int64 in it as int32. Raises StageFailed."""
+    import onnx
+
     from edgecompress.engines.mnn import convert
 
     model = request.model
     file = model.file(".onnx")
-    _check_real(file)
+    # of a quantized model the converter makes one that answers otherwise, or not
+    proto = onnx.load_model(file, load_external_data=False)
+    operators = {node.op_type for node in proto.graph.node}
+    if found := sorted(name for name in operators if QUANTIZED.search(name)):
+        raise StageFailed(f"runtime mnn takes no quantized ONNX model ({', '.join(found)}); use fp16 with it, or fp32")
     types = convert.convert(file, "ONNX", request.out)
     if lacking := [s.name for s in (*model.inputs, *model.outputs) if s.name not in types]:
         raise StageFailed(f"runtime mnn: MNN's converter leaves '{lacking[0]}' out of this model")
     inputs, outputs = (tuple(replace(s, dtype=types[s.name]) for s in side) for side in (model.inputs, model.outputs))
     return Artifact(request.out, FORMAT, inputs, outputs).write()
-
-
-def _check_real(file: Path) -> None:
-    """Raises StageFailed for a quantized model, of which the converter makes one that answers otherwise, or not."""
-    import onnx
-
-    proto = onnx.load_model(file, load_external_data=False)
-    operators = {node.op_type for node in proto.graph.node}
-    if found := sorted(name for name in operators if QUANTIZED.search(name)):
-        raise StageFailed(f"runtime mnn takes no quantized ONNX model ({', '.join(found)}); use fp16 with it, or fp32")
 
 
 def read(request: Request) -> Artifact:

@@ -67,24 +67,20 @@ def parse(file: Path) -> NullNet:
         inputs, outputs = (tuple(TensorSpec.from_json(s) for s in table.pop(key)) for key in ("inputs", "outputs"))
         net = NullNet(inputs, outputs, **table)
         tensors.check_specs((*net.inputs, *net.outputs), str(file))
-        _check(net)
+        # numbers that are none, or that would take longer than anybody waits
+        if not math.isfinite(net.scale):
+            raise ValueError("a null net needs inputs, outputs and a finite scale")
+        for name, most in LIMITS.items():
+            if not 0 <= getattr(net, name) <= most:
+                raise ValueError(f"{name} must be 0 to {most}")
+        for spec in (*net.inputs, *net.outputs):
+            if spec.dtype not in DTYPES:
+                raise ValueError(f"'{spec.name}' is of an unknown type")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise blamed(error)(f"{file}: not a null net: {error}; see the docstring of runtimes/null.py") from error
     if not net.inputs or not net.outputs:
         raise InputError(f"{file}: a null net needs inputs, outputs and a finite scale")
     return net
-
-
-def _check(net: NullNet) -> None:
-    """Raises ValueError, TypeError for numbers that are none, or that would take longer than anybody waits."""
-    if not math.isfinite(net.scale):
-        raise ValueError("a null net needs inputs, outputs and a finite scale")
-    for name, most in LIMITS.items():
-        if not 0 <= getattr(net, name) <= most:
-            raise ValueError(f"{name} must be 0 to {most}")
-    for spec in (*net.inputs, *net.outputs):
-        if spec.dtype not in DTYPES:
-            raise ValueError(f"'{spec.name}' is of an unknown type")
 
 
 def export(request: Request) -> Artifact:

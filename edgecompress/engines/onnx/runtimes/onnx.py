@@ -239,8 +239,12 @@ def read(request: Request) -> Artifact:
     session = _opened(copy, file)
     try:
         sides = session.get_inputs(), session.get_outputs()
+        # what the file calls axis 0 of its first input that has a name for it
         batch = next((str(v.shape[0]) for v in sides[0] if v.shape and isinstance(v.shape[0], str)), "")
-        inputs, outputs = (_specs(side, batch, file) for side in sides)
+        inputs, outputs = (
+            tuple(TensorSpec(v.name, _shape(v, batch), _dtype(v.type, f"{file}: '{v.name}'")) for v in side)
+            for side in sides
+        )
     except UnicodeDecodeError as error:
         raise InputError(f"{file}: the name of an input or output is not UTF-8; export it again") from error
     inputs = tuple(dynamic_axes.ranged(spec, dims.get(spec.name, {})) for spec in inputs)
@@ -364,11 +368,6 @@ def _opened(copy: Path, file: Path) -> onnxruntime.InferenceSession:
         return onnxruntime.InferenceSession(copy, options(1), providers=[CPU])
     except Exception as error:  # ONNX Runtime has a class per status, and no common one but Exception
         raise InputError(f"{file}: ONNX Runtime cannot load it: {first_line(error)}; export it again") from error
-
-
-def _specs(values: Sequence[onnx.ValueInfoProto], batch: str, file: Path) -> tuple[TensorSpec, ...]:
-    """The specs of one side; `batch` is what the file calls axis 0 of its first input that has a name for it."""
-    return tuple(TensorSpec(v.name, _shape(v, batch), _dtype(v.type, f"{file}: '{v.name}'")) for v in values)
 
 
 def _shape(value: onnx.ValueInfoProto, batch: str) -> Shape:

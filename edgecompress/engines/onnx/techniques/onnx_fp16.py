@@ -69,14 +69,9 @@ def apply(request: Request) -> Artifact:
     """The ONNX model in half precision; inputs: "model", "samples" (the calibrate split); facts: those of `halved`."""
 
     batches, model = spread(request, request.options.samples), external.load(request.model.file(".onnx"))
-    return _fp16_ranges.halved(request, _OnnxTrial(request, _named(model), batches))
-
-
-def _named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Every node has a name: what stays in fp32 is identified by it."""
-    for index, node in enumerate(model.graph.node):
+    for index, node in enumerate(model.graph.node):  # what stays in fp32 is identified by its name
         node.name = node.name or f"{node.op_type}_{index}"
-    return model
+    return _fp16_ranges.halved(request, _OnnxTrial(request, model, batches))
 
 
 def _inside(node: onnx.NodeProto, ranges: _fp16_ranges.Tallies) -> float:

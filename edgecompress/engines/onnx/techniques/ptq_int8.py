@@ -296,27 +296,22 @@ def calibrate(file: Path, items: Items, options: Options, progress: Callable[[fl
 
 def _extremes(file: Path, items: Items) -> Ranges:
     """The lowest and highest value of each tensor, reduced inside the graph by ONNX Runtime's own calibrator."""
+    import onnx
     from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
 
     augmented = str(file.with_name("augmented.onnx"))
     calibrator = create_calibrator(file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.MinMax)
     for chunk in _chunks(items()):
         calibrator.collect_data(_CalibrationReader(chunk))  # folds the chunk into the ranges so far
-    data = calibrator.compute_data()
-    return {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in _in_order(file) if n in data}
+    data, graph = calibrator.compute_data(), onnx.load_model(file).graph
+    # from the inputs on: the first tensor that goes wrong is where it went wrong
+    names = [value.name for value in graph.input] + [output for node in graph.node for output in node.output]
+    return {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in names if n in data}
 
 
 def _is_finite(ends: tuple[float, float]) -> bool:
     """Whether a range holds no infinity, NaN, or mask of the least float."""
     return all(abs(end) < HUGE for end in ends)
-
-
-def _in_order(file: Path) -> list[str]:
-    """The tensors of a graph, from its inputs on: the first one that goes wrong is where it went wrong."""
-    import onnx
-
-    graph = onnx.load_model(file).graph
-    return [value.name for value in graph.input] + [output for node in graph.node for output in node.output]
 
 
 def _chunks(items: Iterator[Mapping[str, np.ndarray]]) -> Iterator[list[Mapping[str, np.ndarray]]]:

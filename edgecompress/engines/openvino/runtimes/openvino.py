@@ -59,7 +59,10 @@ EMPTY = """<?xml version="1.0"?>
 def export(request: Request) -> Artifact:
     """The ONNX model as `model.xml` and `model.bin` in fp32, its batch fixed to the context's where it was dynamic."""
     openvino, batch = _openvino(), request.context.batch
-    shapes = {spec.name: _shape(spec, batch) for spec in request.model.inputs}
+    shapes = {
+        spec.name: [d if isinstance(d, int) else openvino.Dimension(d.min, d.max) for d in _fixed(spec, batch).shape]
+        for spec in request.model.inputs
+    }
     try:
         net = openvino.convert_model(request.model.file(".onnx"), input=shapes)
     except Exception as error:  # the converter raises its own classes, and plain Exception
@@ -77,12 +80,6 @@ def _openvino() -> Any:
     import openvino
 
     return openvino
-
-
-def _shape(spec: TensorSpec, batch: int) -> list[object]:
-    """OpenVINO's partial shape: the batch fixed, other dynamic axes as ranges."""
-    dims = _fixed(spec, batch).shape
-    return [d if isinstance(d, int) else _openvino().Dimension(d.min, d.max) for d in dims]
 
 
 def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:

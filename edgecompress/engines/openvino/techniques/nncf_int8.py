@@ -16,10 +16,7 @@ from edgecompress.techniques import _activation_ranges, _int8, _nncf, _skipped_l
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import openvino
-    from nncf import AdvancedQuantizationParameters
     from nncf.quantization.range_estimator import RangeEstimatorParameters
 
 REQUIRES = ("openvino", "nncf")
@@ -107,7 +104,10 @@ def apply(request: Request) -> Artifact:
             model_type=nncf.ModelType(options.model_type) if options.model_type else None,
             subset_size=len(batches),
             fast_bias_correction=options.bias_correction != "full",
-            advanced_parameters=_advanced(nncf, options),
+            advanced_parameters=nncf.AdvancedQuantizationParameters(
+                disable_bias_correction=options.bias_correction == "none",
+                activations_range_estimator_params=_estimator(options),
+            ),
             ignored_scope=nncf.IgnoredScope(
                 names=[*kept, *still, *(name for name in readers if name not in still)], patterns=list(options.skip)
             ),
@@ -174,13 +174,6 @@ def _to_their_ends(net: openvino.Model, patterns: Sequence[str]) -> Iterator[str
             handed.add(name)
         if reads and kind != "Result":
             yield name
-
-
-def _advanced(nncf: ModuleType, options: Options) -> AdvancedQuantizationParameters:
-    return nncf.AdvancedQuantizationParameters(
-        disable_bias_correction=options.bias_correction == "none",
-        activations_range_estimator_params=_estimator(options),
-    )
 
 
 def _estimator(options: Options) -> RangeEstimatorParameters:

@@ -164,6 +164,7 @@ def _sizes(shapes: Mapping[str, list[int | None]], data: Sequence[TensorSpec]) -
 
 def _check_export(net: Any, folder: Path, file: Path) -> None:
     """Raises InputError where what Keras exported answers otherwise than the net: its TimeDistributed may."""
+    import keras
     import numpy as np
 
     serve = savedmodel.tensorflow().saved_model.load(str(folder)).signatures[savedmodel.SIGNATURE]
@@ -178,7 +179,7 @@ def _check_export(net: Any, folder: Path, file: Path) -> None:
     given = dict(items) if isinstance(getattr(net, "_inputs_struct", None), dict) else arrays
     expected = net(given if isinstance(given, dict) or given[1:] else given[0], training=False)
     answers = [t.numpy() for t in serve(**{n: savedmodel.tensorflow().constant(a) for n, a in items.items()}).values()]
-    ours = [np.asarray(each) for each in _leaves(expected)]
+    ours = [np.asarray(each) for each in keras.tree.flatten(expected)]
     for answer in answers:
         alike = [each for each in ours if each.shape == answer.shape]
         if not any(np.allclose(answer, right, rtol=1e-2, atol=1e-3, equal_nan=True) for right in alike):
@@ -186,12 +187,6 @@ def _check_export(net: Any, folder: Path, file: Path) -> None:
                 f"{file}: what Keras exports of it answers otherwise than the model, here {list(answer.shape)} instead "
                 f"of {[list(each.shape) for each in ours]}; give its inputs fixed sizes, for example Input(shape=(14,))"
             )
-
-
-def _leaves(returned: Any) -> list[Any]:
-    import keras
-
-    return list(keras.tree.flatten(returned))
 
 
 def _reason(error: Exception) -> str:

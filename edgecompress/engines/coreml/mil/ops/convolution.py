@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgecompress.engines.coreml.mil.lazy import functional, torch
+from edgecompress.engines.coreml.mil.lazy import functional
 from edgecompress.engines.coreml.mil.ops._padding import padding
 from edgecompress.engines.coreml.mil.signature import Float, Ints, Result
 
@@ -21,7 +21,7 @@ def conv(
 ) -> Result:
     axes = x.ndim - 2
     strides, dilations = strides or (1,) * axes, dilations or (1,) * axes
-    kernel = _reach(weight, dilations)
+    kernel = tuple((size - 1) * step + 1 for size, step in zip(weight.shape[2:], dilations, strict=True))
     sides = padding(pad_type, pad, x.shape[2:], kernel, strides)
     padded = functional.pad(x, [side for pair in reversed(sides) for side in pair])
     run = (functional.conv1d, functional.conv2d, functional.conv3d)[axes - 1]
@@ -57,7 +57,3 @@ def conv_transpose(
     if output_shape and tuple(output_shape) != tuple(cropped.shape):
         raise ValueError(f"output_shape {list(output_shape)} of an output {list(cropped.shape)}")
     return cropped
-
-
-def _reach(weight: torch.Tensor, dilations: Ints) -> Ints:
-    return tuple((size - 1) * step + 1 for size, step in zip(weight.shape[2:], dilations, strict=True))
