@@ -102,7 +102,7 @@ def plugins() -> str:
             [
                 f"[{name}](../../{m.__name__.replace('.', '/')}.py)",
                 listing.summary(m),
-                *(getattr(m, w) for w in words),
+                *(getattr(m, w, "") for w in words),
                 getattr(m, "REQUIRES", ()),
             ]
             for name, m in own(kind)

@@ -201,11 +201,6 @@ def test_vela_s_own_error_is_one_line(tmp_path: Path) -> None:
         ethos_u._compiled(file, tmp_path, ethos_u.Options())
 
 
-def test_what_vela_compiled_is_no_source(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="from before Vela"):
-        ethos_u.read(Request({}, tmp_path, {"path": "x_vela.tflite"}))
-
-
 # --------------------------------------------------------------------------- a whole deploy
 
 TARGET = """

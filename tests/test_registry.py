@@ -81,4 +81,13 @@ def test_a_plug_in_without_what_its_kind_must_define_costs_one_line_and_no_other
     done = site.run("-m", "edgecompress", "runtimes")
     assert done.returncode == 0 and "onnx" in done.stdout and "half" not in done.stdout
     [line] = [line for line in done.stderr.splitlines() if "half" in line]
-    assert "defines no READS, SUFFIX, export, read, open; see CONTRIBUTING.md" in line
+    assert "defines no READS, export, open; see CONTRIBUTING.md" in line
+
+
+def test_a_runtime_without_read_is_listed_and_takes_no_file_as_a_source(site: Site) -> None:
+    text = 'FORMAT = "mute"\nREADS = ()\nSUFFIX = ".mute"\nexport = open = print\n'
+    site.install("runtimes", "mute", f'"""Mute."""\n{text}')
+    assert "mute" in site.run("-m", "edgecompress", "runtimes").stdout
+    asked = "source.resolved(catalog.source('net.mute', {'data': 'random'}).value)"
+    [line] = site.run("-c", f"from edgecompress.core import catalog, source; {asked}").stderr.splitlines()[-1:]
+    assert "a model must be a factory" in line and ".onnx" in line and "mute" not in line.partition("must be")[2]

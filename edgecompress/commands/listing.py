@@ -122,7 +122,7 @@ def _plugin(kind: str, name: str, module: ModuleType) -> Row:
         "sensors": ("STATUS", "SCOPE"),
         "packagers": ("SUFFIX", "FORMATS"),
     }
-    row: Row = {"name": name, **{word.lower(): getattr(module, word) for word in words.get(kind, ())}}
+    row: Row = {"name": name, **{word.lower(): getattr(module, word, "") for word in words.get(kind, ())}}
     missing = environments.missing(module)
     row |= {"description": summary(module), "missing": missing}
     return {**row, "install": environments.install_command(module) if missing else ""}

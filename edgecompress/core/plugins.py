@@ -133,14 +133,15 @@ class RuntimePlugin(Step):
     """The kind of artifact that it runs."""
     reads: tuple[str, ...] = field()
     """The kinds that `export` turns into FORMAT; none where another runtime exports it."""
-    suffix: str
-    """The suffix of the source files that `read` takes, or ""."""
-    old_suffixes: tuple[str, ...] = ()
-    """Those of older files that it takes, too."""
     export: Callable[[Request], Artifact]
     """The input "model", of a kind of READS, as FORMAT."""
-    read: Callable[[Request], Artifact]
-    """The user's file `request.options["path"]`, checked and copied: a source of kind FORMAT."""
+    read: Callable[[Request], Artifact] | None = None
+    """The user's file `request.options["path"]`, checked and copied: a source of kind FORMAT. A runtime without it
+    reads no source."""
+    suffix: str = ""
+    """The suffix of the source files that `read` takes."""
+    old_suffixes: tuple[str, ...] = ()
+    """Those of older files that it takes, too."""
     open: Callable[..., Session]
     """`open(artifact, threads, profile=False)`: a session; `profile` makes one whose `ops` works."""
     unavailable: Callable[[Mapping[str, Json]], str] | None = None

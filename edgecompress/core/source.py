@@ -93,6 +93,8 @@ def _kind(source: Source) -> tuple[str, str, bool]:
     suffixes = {".pt2": ("program", LOAD, True)}
     offered = set(suffixes)
     for runtime in registry.runtimes():
+        if runtime.read is None:
+            continue
         read = (runtime.format, f"runtimes.{runtime.name}:read", runtime.runs_code)
         if runtime.suffix:
             suffixes |= dict.fromkeys((runtime.suffix, *runtime.old_suffixes), read)

@@ -34,7 +34,10 @@ def check_runtime(name: str, tmp_path: Path) -> None:
     says, folder = f"runtime {name}", tmp_path / name
     check_described(module, RuntimePlugin, says)
     assert module.FORMAT, f"{says}: FORMAT is empty"
-    assert not module.SUFFIX or module.SUFFIX.startswith("."), f"{says}: SUFFIX starts with a dot, or is empty"
+    suffix = getattr(module, "SUFFIX", "")
+    assert not suffix or suffix.startswith("."), f"{says}: SUFFIX starts with a dot, or is empty"
+    if suffix or getattr(module, "FOLDER", ""):
+        assert hasattr(module, "read"), f"{says}: SUFFIX and FOLDER tell what `read` takes, and it has no read"
     options = config.build(module.Options, {}, says) if hasattr(module, "Options") else {}
     exported = []
     for kind in module.READS:
@@ -55,7 +58,7 @@ def check_runtime(name: str, tmp_path: Path) -> None:
         session.close()
     assert left[False] in (None, left[True]), f"{says}: fallback is {left[False]}, but {left[True]} under a profile"
     _check_empty(module, folder / "empty", says)
-    if module.SUFFIX:
+    if suffix:
         _check_read(module, artifact, folder, says)
 
 

@@ -24,7 +24,6 @@ EXTRA = "coreml"
 FORMAT = "mlpackage"
 FIXED = True
 READS: tuple[str, ...] = ("program",)
-SUFFIX = ""
 
 NATIVE = platform.system() == "Darwin"
 SIMULATED = "" if NATIVE else "the MIL interpreter"  # what runs it here in Core ML's place: its speed says nothing
@@ -229,11 +228,6 @@ def _batch_first(shape: Sequence[int], batch: int) -> tuple[int, ...] | None:
     rows = shape[0] if shape else 1
     rest = (rows // batch, *shape[1:]) if shape else ()
     return (batch, *rest) if rows % batch == 0 else None
-
-
-def read(request: Request) -> Artifact:
-    """Raises: a Core ML model cannot be a source."""
-    raise InputError(f"{request.options['path']}: Core ML packages are not a source; give the torch model")
 
 
 # --------------------------------------------------------------------------- what the file tells

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core import child_process
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.litert import model_file, session
 from edgecompress.engines.litert import precision as litert_precision
@@ -39,7 +39,6 @@ NOT_OPENED = "runs on its device only"
 NO_ARENA = "the report has Vela's estimate of the SRAM"
 NO_EMPTY = "it runs on its device only, and nothing is timed here"
 READS: tuple[str, ...] = ("tflite",)
-SUFFIX = ""
 
 SIMULATED = "LiteRT (the file from before Vela)"  # what runs it here: its speed says nothing
 ESTIMATES = "Vela"  # who tells of each artifact how many cycles it takes
@@ -191,14 +190,6 @@ def _fallback(on_cpu: Sequence[Mapping[str, str]], log: str, operators: Mapping[
         why = reasons.get(row["Name"], "Vela gives no reason")
         fallback.append({"name": name, "type": name.split(":")[0], "why": why})
     return fallback
-
-
-def read(request: Request) -> Artifact:
-    """Raises: Vela's files cannot be sources."""
-    raise InputError(
-        f"{request.options['path']}: compiled by Vela already; give the .tflite file from before Vela, or its "
-        "source model"
-    )
 
 
 # --------------------------------------------------------------------------- a session

@@ -34,7 +34,6 @@ EXTRA = "executorch"
 ACCELERATOR = "XNNPACK"
 FORMAT = "pte"
 READS: tuple[str, ...] = ("program",)
-SUFFIX = ""
 
 FILE = "model.pte"
 METHOD = "forward"
@@ -148,11 +147,6 @@ def _partitioners(backend: str) -> Iterator[object]:
         from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
 
         yield VulkanPartitioner()
-
-
-def read(request: Request) -> Artifact:
-    """Raises: a .pte file cannot be a source, as it cannot be compressed or converted."""
-    raise InputError(f"{request.options['path']}: .pte files are not a source; give the torch model")
 
 
 # --------------------------------------------------------------------------- what a file says of itself

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core.errors import CheckFailed, InputError, StageFailed
+from edgecompress.core.errors import CheckFailed, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.litert import layer_outputs, session
 
@@ -18,7 +18,6 @@ FORMAT = "tflite"
 FIXED = True
 SETTINGS = session.SETTINGS
 READS: tuple[str, ...] = ()
-SUFFIX = ""
 
 NO_ARENA = "tflite-runtime 2.14 plans otherwise than today's LiteRT, and tells nothing of its plan"
 MISSING = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
@@ -28,11 +27,6 @@ CUSTOM = re.compile(r"Encountered unresolved custom op: (\w+)")
 def export(request: Request) -> Artifact:
     """Raises: it runs the files that runtime litert exports."""
     raise StageFailed("runtime tflite exports nothing: it runs the files that runtime litert exports")
-
-
-def read(request: Request) -> Artifact:
-    """Raises: runtime litert reads users' .tflite files."""
-    raise InputError(f"{request.options['path']}: runtime tflite reads no source files; use runtime litert")
 
 
 def empty(folder: Path) -> Artifact:

@@ -8,7 +8,7 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.mnn import session
 from edgecompress.formats import empty_model
@@ -21,7 +21,6 @@ FORMAT = "mnn"
 SETTINGS = session.SETTINGS
 NO_ARENA = "MNN tells of the memory of a session as a whole only, its weights included"
 READS: tuple[str, ...] = ("onnx",)
-SUFFIX = ""
 
 QUANTIZED = re.compile(r"^QLinear|quantizeLinear$", re.IGNORECASE)  # operators of ONNX
 EMPTY = (
@@ -49,11 +48,6 @@ def export(request: Request) -> Artifact:
         raise StageFailed(f"runtime mnn: MNN's converter leaves '{lacking[0]}' out of this model")
     inputs, outputs = (tuple(replace(s, dtype=types[s.name]) for s in side) for side in (model.inputs, model.outputs))
     return Artifact(request.out, FORMAT, inputs, outputs).write()
-
-
-def read(request: Request) -> Artifact:
-    """Raises: an .mnn file cannot be a source; give the ONNX model."""
-    raise InputError(f"{request.options['path']}: .mnn files are not a source; give the ONNX model")
 
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:

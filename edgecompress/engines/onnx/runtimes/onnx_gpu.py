@@ -23,7 +23,6 @@ FORMAT = "onnx"
 SETTINGS = session.SETTINGS
 NO_ARENA = session.NO_ARENA
 READS: tuple[str, ...] = ()  # runtime onnx exports
-SUFFIX = ""
 
 GPU = ("TensorrtExecutionProvider", "CUDAExecutionProvider")  # the first that can run a node does
 
@@ -31,11 +30,6 @@ GPU = ("TensorrtExecutionProvider", "CUDAExecutionProvider")  # the first that c
 def export(request: Request) -> Artifact:
     """Raises: runtime onnx exports its files."""
     raise InputError(f"runtime onnx_gpu: cannot convert {request.model.kind}; use runtime onnx to export ONNX")
-
-
-def read(request: Request) -> Artifact:
-    """Raises: runtime onnx reads the source files."""
-    raise InputError(f"{request.options['path']}: this runtime reads no source files; use runtime onnx")
 
 
 def empty(folder: Path) -> Artifact:

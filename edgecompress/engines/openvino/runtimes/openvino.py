@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import engine_settings
-from edgecompress.core.errors import InputError, StageFailed, first_line
+from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.openvino import ir, layer_outputs
@@ -30,7 +30,6 @@ EXTRA = "openvino"
 FORMAT = "openvino"
 NO_ARENA = "OpenVINO's CPU plug-in tells nothing of its memory plan"
 READS: tuple[str, ...] = ("onnx",)
-SUFFIX = ""
 
 THREADS = "INFERENCE_NUM_THREADS"
 WARM_RUNS = 3  # of the per-operator pass, left out of its medians
@@ -87,11 +86,6 @@ def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:
 
     shape = tuple(batch if not isinstance(d, int) and d.name == "batch" else d for d in spec.shape)
     return dataclasses.replace(spec, shape=shape)
-
-
-def read(request: Request) -> Artifact:
-    """Raises: an OpenVINO model cannot be a source; give the ONNX model."""
-    raise InputError(f"{request.options['path']}: OpenVINO files are not a source; give the ONNX model")
 
 
 def tapped(request: Request) -> Artifact:

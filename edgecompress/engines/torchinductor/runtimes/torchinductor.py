@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed, first_line
+from edgecompress.core.errors import MissingDependency, StageFailed, first_line
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.formats import torch_program
@@ -38,7 +38,6 @@ NO_ARENA = "the compiled library takes its buffers as it runs, and tells nothing
 NO_EMPTY = "an empty package would have to be compiled on the device"
 NOT_OPENED = "is machine code; if you trust its author, run `edgecompress verify`"
 READS: tuple[str, ...] = ("program",)
-SUFFIX = ""
 
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # what NVIDIA's driver shows on Linux, and on Windows' Linux
 FILE = "model.pt2"
@@ -144,11 +143,6 @@ def _cache(folder: Path) -> Iterator[None]:
     finally:
         os.environ.pop(name)
         os.environ.update({} if before is None else {name: before})
-
-
-def read(request: Request) -> Artifact:
-    """Raises: a package is machine code and cannot be a source."""
-    raise InputError(f"{request.options['path']}: compiled packages are not a source; give the program or the factory")
 
 
 # --------------------------------------------------------------------------- a session
