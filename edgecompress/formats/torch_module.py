@@ -227,6 +227,19 @@ def _tuples(part: torch.Tensor | Tree) -> Nested:
     return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
 
 
+@contextlib.contextmanager
+def plain_attention() -> Iterator[None]:
+    """Attention as the operations that it is made of: its fused kernel hides its products, and passes layers by."""
+    import torch
+
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
 def flat(net: torch.nn.Module, names: Sequence[str], outputs: Sequence[str]) -> torch.nn.Module:
     """`net` with a flat signature: tensors in the order of `names` in, a tuple in the order of `outputs` out."""
     import torch

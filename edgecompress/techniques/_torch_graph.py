@@ -278,14 +278,11 @@ def _exported(net: torch.nn.Module, request: Request, size: int) -> torch.fx.Gra
     model = request.model  # a copy is traced: an LSTM's weights are not what they were afterwards
     named = torch_module.example(model, request.inputs["samples"], size)
     flat = torch_module.flat(copy.deepcopy(net), list(named), [spec.name for spec in model.outputs])
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # attention as the products it is made of
     try:
-        return torch.export.export(flat, tuple(named.values())).module(check_guards=False)
+        with torch_module.plain_attention():
+            return torch.export.export(flat, tuple(named.values())).module(check_guards=False)
     except Exception as error:
         raise Unreadable(f"torch.export cannot trace the net: {user_code.error_line(error)}") from error
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def _short(name: str) -> str:

@@ -54,16 +54,18 @@ def matrices(model: onnx.ModelProto) -> Iterator[Matrix]:
     known = {t.name: t for t in model.graph.initializer}
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16)
     for node in model.graph.node:
-        tensor = known.get(node.input[1]) if node.op_type in PRODUCTS else None
-        if tensor is None or len(tensor.dims) != 2 or tensor.data_type not in floats or not _plain(node):
+        tensor = known.get(node.input[1]) if plain_product(node) else None
+        if tensor is None or len(tensor.dims) != 2 or tensor.data_type not in floats:
             continue
         turned = any(a.name == "transB" and a.i for a in node.attribute)
         rows, columns = reversed(tensor.dims) if turned else tensor.dims
         yield Matrix(node.name, tensor.name, rows, columns, turned)
 
 
-def _plain(node: onnx.NodeProto) -> bool:
-    """Whether it is x W or x W + b."""
+def plain_product(node: onnx.NodeProto) -> bool:
+    """Whether it is x W or x W + b: a MatMul or Gemm that scales nothing, and transposes nothing but its weights."""
+    if node.op_type not in PRODUCTS:
+        return False
     numbers = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
     return numbers.get("alpha", 1) == numbers.get("beta", 1) == 1 and not numbers.get("transA", 0)
 

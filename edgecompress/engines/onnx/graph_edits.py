@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.engines.onnx import branches, external
+from edgecompress.engines.onnx.block_weights import plain_product
 
 if TYPE_CHECKING:
     import onnx
@@ -215,7 +216,7 @@ def drop_reshapes(model: onnx.ModelProto) -> list[str]:
     found = list[str]()
     for after in [node for node in model.graph.node if node.op_type == "Reshape"]:
         product = made.get(after.input[0])
-        before = made.get(product.input[0]) if product and _plain_product(product) else None
+        before = made.get(product.input[0]) if product and plain_product(product) else None
         if not (product and before and before.op_type == "Reshape" and product.input[1] in constants):
             continue
         if reads[product.output[0]] != 1 or after.input[1] not in constants:
@@ -231,13 +232,6 @@ def drop_reshapes(model: onnx.ModelProto) -> list[str]:
         _replace(model.graph, (before, product, after), weights, rows_first, reads)
         found.append(product.name)
     return found
-
-
-def _plain_product(node: onnx.NodeProto) -> bool:
-    """Whether it is a matrix product that scales and transposes nothing but its weights."""
-    usual = {"alpha": 1.0, "beta": 1.0, "transA": 0}
-    plain = all(a.name not in usual or (a.f or a.i) == usual[a.name] for a in node.attribute)
-    return node.op_type == "MatMul" or (node.op_type == "Gemm" and plain)
 
 
 def _sizes(value: onnx.ValueInfoProto) -> tuple[int, ...]:

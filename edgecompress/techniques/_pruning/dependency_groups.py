@@ -19,6 +19,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core.errors import StageFailed
+from edgecompress.formats import torch_module
 from edgecompress.techniques._pruning.channels import CoupledChannels, Size, Slot, narrowed, without
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Dependencies:
 def find(net: Module, run: Run) -> Dependencies:
     """The groups of `net` that can be pruned; `run` calls it, or a copy, with real items."""
     groups, refused = [], dict[str, str]()
-    with _plain():
+    with torch_module.plain_attention():
         graph = _DependencyGraph(net, run)
         for root, others in graph.roots():
             try:
@@ -63,19 +64,6 @@ def find(net: Module, run: Run) -> Dependencies:
                 refused |= {graph.names[root]: str(why)}
                 refused |= {graph.names[layer]: f"it is coupled to {graph.names[root]}" for layer in others}
         return Dependencies(tuple(_in_blocks(groups, residual_blocks(net, run))), refused)
-
-
-@contextmanager
-def _plain() -> Iterator[None]:
-    """Attention as the operations it is made of: its fused kernel passes layers by."""
-    import torch
-
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 # --------------------------------------------------------------------------- Torch-Pruning's graph

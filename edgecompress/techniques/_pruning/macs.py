@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from edgecompress.formats import torch_module
+
 if TYPE_CHECKING:
     import torch
 
@@ -58,10 +60,6 @@ def counting(recurrent: bool) -> Iterator[Callable[[], int]]:
     aten = torch.ops.aten
     more = {aten.mv: vector, aten._scaled_dot_product_flash_attention_for_cpu: attention}
     counter = FlopCounterMode(display=False, custom_mapping=more)
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # fused kernels hide their products
-    try:
-        with torch.backends.mkldnn.flags(enabled=not recurrent), torch.no_grad(), counter:
-            yield lambda: int(counter.get_total_flops()) // 2
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    own_kernels = torch.backends.mkldnn.flags(enabled=not recurrent)
+    with torch_module.plain_attention(), own_kernels, torch.no_grad(), counter:
+        yield lambda: int(counter.get_total_flops()) // 2
