@@ -18,7 +18,7 @@ import edgecompress
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Promise, Request
 from edgecompress.core.settings import Limits
-from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert import model_edits, model_file
 from edgecompress.engines.litert.techniques import litert_dynamic, litert_fp16
 from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import onnx_fp16
@@ -123,7 +123,7 @@ def test_files_of_old_tensorflow_are_compressed_as_others_are(
 
 def test_a_file_with_old_codes_gets_new_ones(tmp_path: Path) -> None:
     data = sources.EVERY["tflite of TF 2.3"][0](tmp_path / "net").file(".tflite").read_bytes()
-    new = model_file.completed(data)
+    new = model_edits.completed(data)
     model_file.check(new, "new")
     assert model_file.graph(new) == model_file.graph(data)
     codes = schema.ModelT.InitFromPackedBuf(new, 0).operatorCodes

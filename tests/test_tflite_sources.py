@@ -14,7 +14,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import output_channels, tensors
-from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert import model_edits, model_file
 from edgecompress.engines.litert.runtimes import litert
 from edgecompress.formats.precision import facts
 from edgecompress.testing import conformance
@@ -125,8 +125,8 @@ def test_operators_of_tensorflow_in_a_file_are_named_as_the_reason(operator: str
 
 
 def test_a_file_is_completed_once(tmp_path: Path) -> None:
-    new = model_file.completed(files.packed(files.small(), named={"conv": "mean", "mean": None}))
-    assert model_file.completed(new) == new
+    new = model_edits.completed(files.packed(files.small(), named={"conv": "mean", "mean": None}))
+    assert model_edits.completed(new) == new
     assert [t.name for t in model_file.graph(new).tensors] == [
         *("image", "mean", "tensor_1", "scores", "kernel", "bias", "plane", "head"),
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert import model_edits, model_file
 from edgecompress.engines.litert.model_file import Subgraph, TfliteOperator
 
 FILE = "model.tflite"
@@ -61,7 +61,7 @@ def tapped(request: Request) -> Artifact:
     names = (name for name in map("tap_{}".format, itertools.count()) if name not in own)
     layers = [replace(layer, spec=replace(layer.spec, name=next(names))) for layer in _layer_outputs(graph)]
     (request.out / FILE).write_bytes(
-        model_file.with_layer_outputs(data, {layer.spec.name: layer.number for layer in layers})
+        model_edits.with_layer_outputs(data, {layer.spec.name: layer.number for layer in layers})
     )
     facts = {"taps": [_about(layer, graph) for layer in layers]}
     outputs = (*model.outputs, *(layer.spec for layer in layers))

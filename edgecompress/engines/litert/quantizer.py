@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert import model_edits, model_file
 from edgecompress.techniques import _tail
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FILE = "model.tflite"
 READ_TOO = "_dequant"  # what the quantizer puts behind the name of an output that the graph reads as well
 FLOAT32 = 0  # of TensorType
-LARGEST_INSIDE = model_file.FURTHEST - 2**20  # bytes of a file whose weights can be inside its tables
+LARGEST_INSIDE = model_edits.FURTHEST - 2**20  # bytes of a file whose weights can be inside its tables
 ENDS = ("INPUT", "OUTPUT")  # what the quantizer calls the inputs and outputs of a graph
 # What stays in float, by tests/test_int8_operators.py: LiteRT stops where a divisor rounds to 0, its elder divides and
 # takes roots in float alone, and whether two numbers are equal is no longer told once they are rounded
@@ -65,7 +65,7 @@ class QuantizerOperator:
 
 def source(request: Request) -> bytes:
     """The file to compress, as the quantizer reads it."""
-    return model_file.completed(request.model.file(".tflite").read_bytes())
+    return model_edits.completed(request.model.file(".tflite").read_bytes())
 
 
 def operators(data: bytes) -> list[QuantizerOperator]:
@@ -232,13 +232,13 @@ def _from_their_makers(data: bytes) -> bytes:
         for end in (e for s in model.signatureDefs or () if s.subgraphIndex == number for e in s.outputs):
             end.tensorIndex = right.get(end.tensorIndex, end.tensorIndex)
         moved = moved or bool(right)
-    return model_file.packed(model) if moved else data
+    return model_edits.packed(model) if moved else data
 
 
 def artifact(request: Request, data: bytes, facts: Mapping[str, Json]) -> Artifact:
     """The file written, its inputs and outputs named as before, with the specs that it has."""
     sides = zip(model_file.inputs_and_outputs(data, FILE), (request.model.inputs, request.model.outputs), strict=True)
-    data = model_file.renamed(data, *(_names(found, specs) for found, specs in sides))
+    data = model_edits.renamed(data, *(_names(found, specs) for found, specs in sides))
     (request.out / FILE).write_bytes(data)
     inputs, outputs = model_file.inputs_and_outputs(data, FILE)
     return Artifact(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgecompress.engines.litert import model_file, quantizer
+from edgecompress.engines.litert import model_edits, quantizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,7 +135,7 @@ def evened(data: bytes) -> bytes:
             last = len(model.operatorCodes) - 1
             operators.append(schema.OperatorT(last, inputs, [made], options.MulOptions, how))
         graph.operators = operators
-    return model_file.packed(model)
+    return model_edits.packed(model)
 
 
 def _shares(model: ModelT) -> Iterator[tuple[int, np.ndarray]]:

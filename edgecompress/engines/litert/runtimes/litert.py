@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.core.model import Artifact, Request
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
-from edgecompress.engines.litert import layer_outputs, model_file, saved_model, session
+from edgecompress.engines.litert import layer_outputs, model_edits, model_file, saved_model, session
 from edgecompress.formats import torch_faults, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
@@ -57,20 +56,15 @@ def export(request: Request) -> Artifact:
             )
     convert = _from_program if model.kind == "program" else _from_savedmodel
     data, inputs, outputs, facts = convert(model, request.context.batch)
-    data = model_file.renamed(data, inputs, outputs)
+    data = model_edits.renamed(data, inputs, outputs)
     (request.out / FILE).write_bytes(data)
     specs = model_file.inputs_and_outputs(data, FILE)
-    return Artifact(request.out, FORMAT, _like(model.inputs, specs[0]), _like(model.outputs, specs[1]), facts).write()
+    ends = model_file.as_written(model.inputs, specs[0]), model_file.as_written(model.outputs, specs[1])
+    return Artifact(request.out, FORMAT, *ends, facts).write()
 
 
 # the file; {name in it: the spec's} of inputs and of outputs; facts
 Converted = tuple[bytes, dict[str, str], dict[str, str], dict[str, Json]]
-
-
-def _like(specs: Sequence[TensorSpec], actual: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """The specs with the shapes, dtypes and quantization that the file has."""
-    pairs = zip(specs, actual, strict=True)
-    return tuple(replace(s, shape=f.shape, dtype=f.dtype, quantization=f.quantization) for s, f in pairs)
 
 
 def _from_program(model: Artifact, batch: int) -> Converted:
@@ -244,7 +238,7 @@ def _from_savedmodel(model: Artifact, batch: int) -> Converted:
         data = tensorflow.lite.TFLiteConverter.from_concrete_functions([call], loaded).convert()
     except Exception as error:
         raise StageFailed(f"runtime litert: TFLiteConverter: {saved_model.fault(error)}") from error
-    data = model_file.without_far_sames(data)
+    data = model_edits.without_far_sames(data)
     return data, {s.name: s.name for s in model.inputs}, {s.name: s.name for s in model.outputs}, {}
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.engines.litert import layer_outputs, model_file, quantizer, session
+from edgecompress.engines.litert import layer_outputs, model_edits, quantizer, session
 from edgecompress.techniques import _fp16_ranges, _skipped_layers
 from edgecompress.techniques._calibration import inputs_of, spread
 
@@ -111,7 +111,7 @@ def _allowing(data: bytes) -> bytes:
     entry.name, entry.buffer = ALLOWED, len(model.buffers)
     model.buffers.append(buffer)
     model.metadata = [*(model.metadata or ()), entry]
-    return model_file.packed(model)
+    return model_edits.packed(model)
 
 
 def _small(known: Sequence[quantizer.QuantizerOperator], share: float) -> list[str]:

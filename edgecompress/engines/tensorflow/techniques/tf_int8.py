@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.engines.litert import model_file, saved_model
+from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.litert import model_edits, model_file, saved_model
 from edgecompress.engines.litert.quantizer import MOVES, check_patterns
 from edgecompress.techniques import _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
@@ -73,11 +73,11 @@ def apply(request: Request) -> Artifact:
         raise StageFailed(f"tf_int8: TFLiteConverter: {saved_model.fault(error)}") from error
     if data is None:
         return _by_litert(request)
-    data = model_file.without_far_sames(_renamed(data, model))
+    data = model_edits.without_far_sames(_renamed(data, model))
     (request.out / FILE).write_bytes(data)
     written = model_file.inputs_and_outputs(data, FILE)
     facts = {"samples": used(batches)}
-    ends = _like(model.inputs, written[0]), _like(model.outputs, written[1])
+    ends = model_file.as_written(model.inputs, written[0]), model_file.as_written(model.outputs, written[1])
     return Artifact(request.out, WRITES, *ends, facts).write()
 
 
@@ -177,7 +177,7 @@ def _spoils(calibrated: bytes) -> bool:
 
 def _renamed(data: bytes, model: Artifact) -> bytes:
     inputs, outputs = ({spec.name: spec.name for spec in specs} for specs in (model.inputs, model.outputs))
-    return model_file.renamed(data, inputs, outputs)
+    return model_edits.renamed(data, inputs, outputs)
 
 
 def _items(request: Request, batches: list[list[int]]) -> Iterator[dict[str, np.ndarray]]:
@@ -187,9 +187,3 @@ def _items(request: Request, batches: list[list[int]]) -> Iterator[dict[str, np.
         for begin in range(0, len(batch), size):
             part = batch[begin : begin + size]
             yield inputs_of(request, part + part[-1:] * (size - len(part)))
-
-
-def _like(specs: tuple[TensorSpec, ...], written: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """The specs with the shapes, dtypes and quantization that the file has."""
-    pairs = zip(specs, written, strict=True)
-    return tuple(replace(s, shape=f.shape, dtype=f.dtype, quantization=f.quantization) for s, f in pairs)
