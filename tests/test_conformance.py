@@ -20,7 +20,8 @@ LONG = ("torchinductor",)  # test_torchinductor.py has in the short form what it
 
 def of(kind: str) -> pytest.MarkDecorator:
     """Each plug-in of a kind; slow where it needs a library of its own."""
-    marks = {n: [pytest.mark.slow] if set(m.REQUIRES) - {"numpy"} else [] for n, m in registry.every(kind)}
+    needs = {name: {*getattr(module, "REQUIRES", ())} - {"numpy"} for name, module in registry.every(kind)}
+    marks = {name: [pytest.mark.slow] if needed else [] for name, needed in needs.items()}
     marks = {n: [*m, *([pytest.mark.prove] if n in LONG else [])] for n, m in marks.items()}
     return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in marks.items()])
 
@@ -69,6 +70,11 @@ def test_a_misspelt_name_is_a_finding_what_was_meant(tmp_path: Path, monkeypatch
     monkeypatch.delattr(null, "OPENS_WITH")
     with pytest.raises(AssertionError, match="OPEN_WITH is nothing that anybody asks for; did you mean 'OPENS_WITH'"):
         conformance.check_runtime("null", tmp_path)
+
+
+@of("commands")
+def test_a_command_conforms(name: str, tmp_path: Path) -> None:
+    conformance.check_command(name, tmp_path)
 
 
 @of("sensors")

@@ -80,8 +80,9 @@ def _run(words: Sequence[str]) -> int:
     if not words:
         print(parser(words).format_help(), end="")
         return InputError.exit_code
+    both = [" ".join(words[:2]), *words[2:]] if "_".join(words[:2]) in registry.names("commands") else words
     try:
-        args = parser(words).parse_args([_word(word) for word in words])
+        args = parser(both).parse_args([_word(word) for word in both])
     except SystemExit as ended:  # argparse has said why
         return int(ended.code or 0)
     args.words, args.began = words, time.monotonic()
@@ -140,21 +141,6 @@ def _bug() -> int:
 
 
 # --------------------------------------------------------------------------- the grammar
-
-
-class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]
-    """Commands of which one may have two words, though the first alone is one as well: `package verify`."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[str] | None,
-        option_string: str | None = None,
-    ) -> None:
-        assert values is not None and not isinstance(values, str)  # argparse gives a list to subparsers
-        both = " ".join(values[:2])
-        super().__call__(parser, namespace, [both, *values[2:]] if both in self.choices else values, option_string)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -218,12 +204,10 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         formatter_class=Help,
     )
     root.add_argument("--version", action="version", version=f"edgecompress {__version__}")
-    below = root.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, action=_Commands, parser_class=_Parser
-    )
+    below = root.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     for name, told in commands():
         word = name.replace("_", " ")
-        if words is not None and word.split()[:1] != [*words[:1]]:  # its arguments are not asked for
+        if words is not None and word not in words[:1]:  # its arguments are not asked for
             below.add_parser(word, help=told["HELP"])
         elif name in LISTS:
             _add(below, word, _list(name))
@@ -281,6 +265,8 @@ def _add(below: argparse._SubParsersAction[Any], name: str, command: CommandPlug
         for each in told.commands:
             _add(group, each.name, each)
         return
+    if not command.run:
+        raise InputError(f"command '{name}' defines neither run nor COMMANDS; see CONTRIBUTING.md")
     parser.set_defaults(command=command.run)
     for each in (*(COMMON if not told or told.common else ()), *command.arguments):
         parser.add_argument(*each.names, **each.settings)

@@ -13,7 +13,7 @@ PURPOSE = "set up"
 ORDER = 7
 EXAMPLES = "completion bash > ~/.local/share/bash-completion/completions/edgecompress"
 DESCRIPTION = "Prints a completion script."
-ARGUMENTS = (argument("shell", choices=("bash", "zsh", "tcsh")),)
+ARGUMENTS = (argument("shell", choices=("bash", "zsh", "tcsh"), help="shell that reads the script"),)
 COMMON = False
 
 

@@ -16,7 +16,7 @@ ARGUMENTS = (
     argument("name", metavar="NAME", help="name of an installed plug-in, or of a target"),
     argument(
         "--kind",
-        choices=("technique", "engine", "runtime", "sensor", "profiler", "transport", "packager", "target"),
+        choices=("technique", "engine", "runtime", "sensor", "profiler", "transport", "packager", "command", "target"),
         default="",
         help="kind of plug-in; an engine is a runtime (default: all that have this name)",
     ),

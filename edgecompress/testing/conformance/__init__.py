@@ -6,6 +6,7 @@ here; the first net that a plug-in reads is made by other plug-ins on the way (a
 
 from __future__ import annotations
 
+from edgecompress.testing.conformance.commands import check_command
 from edgecompress.testing.conformance.nets import ITEMS, SPLITS, net, samples, torch_net
 from edgecompress.testing.conformance.packagers import (
     NUMBERED,
@@ -47,6 +48,7 @@ __all__ = [
     "ZOO_STRENGTH",
     "ZooOutcome",
     "ZooSource",
+    "check_command",
     "check_packager",
     "check_pass",
     "check_runtime",

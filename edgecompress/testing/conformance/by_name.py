@@ -11,6 +11,7 @@ from pathlib import Path
 
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.errors import EdgeError, NotFound, did_you_mean
+from edgecompress.testing.conformance.commands import check_command
 from edgecompress.testing.conformance.packagers import check_packager
 from edgecompress.testing.conformance.profilers import check_pass
 from edgecompress.testing.conformance.runtimes import check_runtime
@@ -26,6 +27,7 @@ CHECKS: Mapping[str, Callable[[str, Path], None]] = {
     "profilers": check_pass,
     "transports": check_transport,
     "packagers": check_packager,
+    "commands": check_command,
     "targets": lambda name, _: check_target(catalog.path_of("targets", name)),
 }
 KINDS = {"engine": "runtimes", **{kind.removesuffix("s"): kind for kind in CHECKS}}

@@ -90,7 +90,7 @@ def show(args: argparse.Namespace) -> int:
     return InputError.exit_code if found.facts["problems"] else 0
 
 
-def run(args: argparse.Namespace) -> int:
+def train(args: argparse.Namespace) -> int:
     """Trains a net under a schedule."""
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
@@ -160,7 +160,7 @@ COMMANDS = (
     Command(
         "run",
         "train a net under a schedule; a killed run goes on from its last epoch",
-        run,
+        train,
         "schedule run s.yaml my_pkg.nets:build --data my_pkg.nets:data --epochs 180 --lr 0.4\n"
         "schedule run s.yaml source.toml --distill 0.5 --teacher my_pkg.nets:large --out dist/pruned",
         (
