@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from edgecompress.commands.profile import profile
     from edgecompress.commands.search import SearchResult, search
     from edgecompress.commands.train import train
-    from edgecompress.commands.trim import Trimmed, trim
     from edgecompress.commands.verify import verify
     from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
+    from edgecompress.extras.hugging_face.trim import Trimmed, trim
     from edgecompress.pipeline.job_request import Options
 
 _HOMES = {
@@ -33,8 +33,8 @@ _HOMES = {
     "commands.profile": ("profile",),
     "commands.search": ("SearchResult", "search"),
     "commands.train": ("train",),
-    "commands.trim": ("Trimmed", "trim"),
     "commands.verify": ("verify",),
+    "extras.hugging_face.trim": ("Trimmed", "trim"),
     "pipeline.job_request": ("Options",),
     "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
 }
@@ -75,7 +75,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(f"edgecompress.{home}"), name)
+    from edgecompress.core import extras
+
+    room, *rest = home.split(".")
+    return getattr(extras.part(*rest) if room == "extras" else import_module(f"edgecompress.{home}"), name)
 
 
 def __dir__() -> list[str]:

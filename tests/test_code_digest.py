@@ -79,6 +79,8 @@ CHANGES = [
     ("engines/litert/session.py", of_engines("litert", "ethos_u", "tensorflow", "onnx")),
     ("engines/onnx/runtimes/onnx.py", {"runtimes.onnx"}),
     ("commands/deploy.py", set()),
+    ("extras/mcp/commands/mcp.py", set()),
+    ("extras/hugging_face/texts.py", {""}),
     ("demo/__init__.py", set()),
     ("core/__pycache__/new.pyc", set()),
 ]

@@ -11,7 +11,8 @@ import pytest
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.formats import hugging_face, torch_module
+from edgecompress.extras.hugging_face import nets
+from edgecompress.formats import torch_module
 from edgecompress.techniques import drop_layers
 
 torch = pytest.importorskip("torch")
@@ -45,9 +46,9 @@ def request(tmp_path: Path, net: Any, task: str, **options: Any) -> Request:
     tensors.write_split(tmp_path / "samples" / "calibrate", {"input_ids": given})
     spec = TensorSpec("input_ids", (BATCH, LENGTH), "int64")
     samples = Artifact(tmp_path / "samples", "samples", (spec,), facts={"splits": {"calibrate": 12}}).write()
-    hugging_face.keep(tmp_path / "net", tmp_path / "module")
-    reference = hugging_face.REFERENCE + task
-    torch_module.write(hugging_face.load(tmp_path / "net", task), tmp_path / "module", reference, [])
+    nets.keep(tmp_path / "net", tmp_path / "module")
+    reference = torch_module.PRETRAINED + task
+    torch_module.write(nets.load(tmp_path / "net", task), tmp_path / "module", reference, [])
     sizes = (BATCH, LENGTH, 20) if task == "causal-lm" else (BATCH, 2)
     model = Artifact(tmp_path / "module", "module", (spec,), (TensorSpec("output", sizes),)).write()
     inputs = {"model": model, "samples": samples, "dense": model}

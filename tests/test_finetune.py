@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.data import tensors, texts
+from edgecompress.data import tensors
 from edgecompress.demo import net as demo
 from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.formats import torch_module
@@ -637,7 +637,7 @@ def test_no_labels_and_no_distillation_is_refused(unlabelled: Case) -> None:
 
 def test_items_whose_label_counts_for_nothing_train_as_the_others(residual: Case, tmp_path: Path) -> None:
     arrays = {n: np.array(tensors.load(residual.training, "train", n)) for n in ("image", tensors.LABELS)}
-    arrays[tensors.LABELS][::3] = texts.UNJUDGED
+    arrays[tensors.LABELS][::3] = tensors.UNJUDGED
     case = dataclasses.replace(residual, root=tmp_path, training=samples(tmp_path / "t", {"train": arrays}, "NCHW"))
     assert case.train(epochs=1).kind == "module"
 

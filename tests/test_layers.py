@@ -146,7 +146,7 @@ def test_the_top_of_a_file_imports_the_standard_library_only(name: str) -> None:
     assert roots <= {PACKAGE.name, "__future__", *own, *sys.stdlib_module_names}
 
 
-CALL = re.compile(r'"((?:stages|runtimes|techniques)\.[a-z_.0-9]+:[a-z_]+)"')  # "stages.verify:run"
+CALL = re.compile(r'"((?:extras|stages|runtimes|techniques)\.[a-z_.0-9]+:[a-z_]+)"')  # "stages.verify:run"
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

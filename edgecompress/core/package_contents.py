@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 CARD = "model_card.json"  # in the payload, and at the package's root
 MODEL = "model"  # the folder of the artifact's files
-PAYLOAD = (MODEL, "golden", "tokenizer", "labels.json", CARD)  # what a payload folder holds
+TOKENS = "tokenizer"  # the folder of the tokenizer's files
+PAYLOAD = (MODEL, "golden", TOKENS, "labels.json", CARD)  # what a payload folder holds
 
 LEVELS = {"graph_optimization_level": ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")}
 

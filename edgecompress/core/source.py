@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.core import config, foreign_model, pretrained_folder, registry
+from edgecompress.core import config, extras, foreign_model, registry
 from edgecompress.core.catalog import check_file
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
-from edgecompress.core.settings import SPLITS, TRAIN, Source
+from edgecompress.core.settings import Source
 
 TORCH = ("module", "program")
 LOAD = "stages.trace:load"  # what loads a torch net
-PRETRAINED = "stages.pretrained:load"  # and one of a Hugging Face folder
-LENGTH = "length"  # the dimension of texts of several lengths
+PRETRAINED = "extras.hugging_face.pretrained:load"  # and one of a Hugging Face folder
+CONFIG = "config.json"  # what such a folder is known by
+MASK = "attention_mask"  # the input of its net that has 1 where there is a token
+LENGTHS = "lengths"  # in the facts of samples that are to be run at several: those, the shortest first
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,16 @@ def read(options: Mapping[str, Any]) -> ResolvedSource:
     return config.build(ResolvedSource, options["source"], "source")
 
 
+def is_pretrained(model: Path) -> bool:
+    """Whether a model is a Hugging Face folder."""
+    return _holds(model, CONFIG)
+
+
 def resolved(source: Source) -> ResolvedSource:
     """A source with its kind; raises InputError for a model that no runtime loads."""
     kind, call, runs_code = _kind(source)
-    if call == PRETRAINED and source.preprocess is None and _pictures(Path(source.data)):
-        source = dataclasses.replace(source, preprocess=pretrained_folder.preprocess(Path(source.model)))
-    if call == PRETRAINED and len(source.lengths) > 1:
-        axes = {"1": f"{LENGTH}:{source.lengths[0]}..{source.lengths[-1]}"}
-        own = dict.fromkeys(pretrained_folder.text_inputs(Path(source.model)), axes)
-        source = dataclasses.replace(source, dynamic={**own, **source.dynamic})
+    if call == PRETRAINED:
+        source = extras.part("hugging_face", "source").resolved(source)
     return ResolvedSource(**vars(source), kind=kind, call=call, runs_code=runs_code)
 
 
@@ -87,8 +90,7 @@ def _kind(source: Source) -> tuple[str, str, bool]:
     if source.calls("model"):
         return "module", LOAD, True
     path = Path(source.model)
-    if pretrained_folder.is_one(path):
-        pretrained_folder.task(path, source.task)
+    if is_pretrained(path):
         return "module", PRETRAINED, True
     suffixes = {".pt2": ("program", LOAD, True)}
     offered = set(suffixes)
@@ -111,12 +113,6 @@ def _kind(source: Source) -> tuple[str, str, bool]:
         )
     check_file(path, "model file")
     return suffixes[path.suffix]
-
-
-def _pictures(data: Path) -> bool:
-    """Whether data is a folder, and not one of arrays, which are as the model takes them."""
-    places = (data, *(data / split for split in (*SPLITS, TRAIN)))
-    return data.is_dir() and not any(file for place in places for file in place.glob("*.npy"))
 
 
 def _holds(folder: Path, name: str) -> bool:

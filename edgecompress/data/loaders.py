@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union
 
-from edgecompress.core import plain_file, user_code
+from edgecompress.core import extras, plain_file, user_code
 from edgecompress.core.errors import InputError, blamed, did_you_mean
 from edgecompress.core.model import Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Pad, Source
-from edgecompress.data import npy, npz, preprocess, states, tensors, texts
+from edgecompress.data import npy, npz, preprocess, states, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,7 @@ EVERY = (*SPLITS, TRAIN)
 VALIDATION = ("val", "valid", "validation", "dev", "eval")  # what others call data that choices are made by
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 UNREAD = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw", ".raw", ".exr"}
+TEXTS = (".jsonl", ".tsv", ".csv", ".txt")
 DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
 ROWS = 64  # of an image, that are converted at once: their copies stay small, which is several times as fast
 DEEPEST = 10_000  # files that are looked at to tell where data lies
@@ -117,12 +118,12 @@ def kind_of(path: Path) -> Literal["npz", "arrays", "texts", "images"]:
     """What a file or a folder holds, by names alone. Raises InputError where no data is laid out so."""
     if path.suffix == ".npz" and not path.is_dir():
         return "npz"
-    if not path.is_dir() and path.suffix in texts.SUFFIXES:
+    if not path.is_dir() and path.suffix in TEXTS:
         return "texts"
     if not path.is_dir():
         raise InputError(
             f"{path}: data must be pkg.mod:fn, an .npz, a folder of .npy files or of images, a file of texts "
-            f"({', '.join(texts.SUFFIXES)}), or the word random"
+            f"({', '.join(TEXTS)}), or the word random"
         )
     if any(_arrays(path)):
         return "arrays"
@@ -294,19 +295,20 @@ def _npy(path: Path, seed: int | None) -> Feed:
 def _text_files(path: Path) -> dict[str, Path]:
     """The file of each split in a folder, by what the split is called there."""
     known = (*EVERY, *VALIDATION)
-    return {f.stem: f for f in sorted(path.iterdir()) if f.suffix in texts.SUFFIXES and f.stem in known}
+    return {f.stem: f for f in sorted(path.iterdir()) if f.suffix in TEXTS and f.stem in known}
 
 
 def text_files(path: Path) -> dict[str, Path]:
     """The file of each split of texts, or one under WHOLE. Raises InputError for what holds none."""
     if kind_of(path) != "texts":
-        raise InputError(f"{path}: is no file of texts ({', '.join(texts.SUFFIXES)}), nor a folder of SPLIT.tsv")
+        raise InputError(f"{path}: is no file of texts ({', '.join(TEXTS)}), nor a folder of SPLIT.tsv")
     files = _text_files(path) if path.is_dir() else {}
     return {split: files[name] for split, name in _called(files, path).items()} or {WHOLE: path}
 
 
 def _texts(path: Path, source: Source, seed: int | None, splits: Sequence[str]) -> Feed:
     """`SPLIT.tsv` (.csv, .jsonl, .txt) of a folder, or one file."""
+    texts = extras.part("hugging_face", "texts")
     reader = texts.of(source)
     parts = {split: file for split, file in text_files(path).items() if split in (*splits, WHOLE)}
 
@@ -314,11 +316,18 @@ def _texts(path: Path, source: Source, seed: int | None, splits: Sequence[str]) 
         def items(limit: int | None) -> Iterator[Item]:
             if limit is None or file.suffix == ".txt":
                 return islice(reader.items(file), limit)
-            return texts.taken(reader.items(file), _chosen(texts.count(file), limit, seed))
+            return _taken(reader.items(file), _chosen(texts.count(file), limit, seed))
 
         return items
 
     return Feed({split: of(file) for split, file in parts.items()}, reader.classes)
+
+
+def _taken(items: Iterator[Item], chosen: set[int] | range) -> Iterator[Item]:
+    """Those items alone that are chosen, by their numbers."""
+    for index, item in enumerate(islice(items, max(chosen, default=-1) + 1)):
+        if index in chosen:
+            yield item
 
 
 def _images(path: Path, source: Source, seed: int | None) -> Feed:

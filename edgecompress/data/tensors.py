@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 UNSPLIT = ".whole"  # the folder of data that has no splits, until it is divided
 LABELS = "labels"  # labels.npy beside the inputs of a split, where there are labels
+UNJUDGED = -100  # the label of a position that counts for nothing
 # Whole numbers that a file may have as int32: TFLite knows no ids of 64 bits, Core ML no pixels of 8
 AS_INT32 = ("int64", "uint8", "int8", "uint16", "int16", "bool")
 LONGEST_NAME = 200  # bytes

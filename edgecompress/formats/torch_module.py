@@ -16,13 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from edgecompress.core import user_code
+from edgecompress.core import extras, user_code
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import declared_ends, tensors
-from edgecompress.formats import hugging_face, torch_edits, torch_program
+from edgecompress.formats import torch_edits, torch_program
 
 MODULE, STATE, PROGRAM, GRAPH = "module.json", "state.safetensors", "program.pt2", "graph.onnx"
+PRETRAINED = "hugging-face:"  # with the task behind it, the factory of a Hugging Face folder: no name of a module
 ON_CPU = "it needs a GPU: build it on the CPU, without .cuda() and with torch.load(..., map_location='cpu')"
 
 if TYPE_CHECKING:
@@ -87,8 +88,11 @@ def rebuild(artifact: Artifact) -> torch.nn.Module:
 def _unedited(artifact: Artifact) -> torch.nn.Module:
     """The net as its factory, its graph or its folder has it."""
     built_by = reference(artifact)
-    if built_by.startswith(hugging_face.REFERENCE):
-        return hugging_face.rebuilt(artifact.path, built_by.removeprefix(hugging_face.REFERENCE))
+    if built_by.startswith(PRETRAINED):
+        rebuilt: torch.nn.Module = extras.part("hugging_face", "nets").rebuilt(
+            artifact.path, built_by.removeprefix(PRETRAINED)
+        )
+        return rebuilt
     if built_by != GRAPH:
         return factory(built_by)
     from edgecompress.formats.onnx_import import net
@@ -102,7 +106,7 @@ def edits(artifact: Artifact) -> list[torch_edits.Edit]:
 
 
 def reference(artifact: Artifact) -> str:
-    """The factory of a "module", GRAPH, or a task after hugging_face.REFERENCE."""
+    """The factory of a "module", GRAPH, or a task after PRETRAINED."""
     return str(_card(artifact)["factory"])
 
 
@@ -129,8 +133,8 @@ def save(
         raise StageFailed(f"{built_by}: {why}")
     if built_by == GRAPH:
         shutil.copyfile(model.path / GRAPH, request.out / GRAPH)
-    if built_by.startswith(hugging_face.REFERENCE):
-        hugging_face.keep(model.path, request.out)
+    if built_by.startswith(PRETRAINED):
+        extras.part("hugging_face", "nets").keep(model.path, request.out)
     write(net, request.out, built_by, [*([] if factory_reference else edits(model)), *edits_made])
     return Artifact(request.out, "module", model.inputs, model.outputs, dict(facts or {})).write()
 

@@ -15,10 +15,9 @@ from edgecompress.core import engine_settings, environments, registry
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
-from edgecompress.core.package_contents import CARD, MODEL
+from edgecompress.core.package_contents import CARD, MODEL, TOKENS
 from edgecompress.core.package_names import names
 from edgecompress.core.plugins import RuntimePlugin
-from edgecompress.core.pretrained_folder import TOKENS
 from edgecompress.core.version import __version__
 from edgecompress.data import tensors
 from edgecompress.packaging import golden

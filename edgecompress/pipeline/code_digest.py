@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+from edgecompress.core.extras import COMMANDS
 from edgecompress.core.package_files import PACKAGE
 
 PLUGINS = tuple(PACKAGE / name for name in ("engines", "techniques"))  # each changes its own stages alone
-WITHOUT = (*PLUGINS, *(PACKAGE / name for name in ("cli", "commands", "demo")))  # no code of a stage is in the latter
+FRONT = ("cli", "commands", "demo", *(f"extras/{name}/commands" for name in COMMANDS))  # no code of a stage is there
+WITHOUT = (*PLUGINS, *(PACKAGE / name for name in FRONT))
 ENGINE = re.compile(rb"edgecompress\.engines\.(\w+)")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from edgecompress.core import config, environments, pretrained_folder, registry, user_code
+from edgecompress.core import config, environments, extras, registry, user_code
 from edgecompress.core.catalog import check_file
 from edgecompress.core.errors import (
     EdgeError,
@@ -231,20 +231,17 @@ def _check(job: Job) -> None:
         raise InputError(
             "--data random: a torch source cannot be loaded without samples; give real data, or an .onnx model"
         )
+    texts = False
     for file in source.files("data"):
         check_file(Path(file), "data")
-        if loaders.kind_of(Path(file)) == "texts" and not pretrained_folder.is_one(Path(source.model)):
+        texts = loaders.kind_of(Path(file)) == "texts"
+        if texts and source.call != PRETRAINED:
             raise InputError(
                 f"{file}: texts need a tokenizer, so a Hugging Face folder as MODEL; with another model, data must be "
                 "pkg.mod:fn, an .npz, a folder of .npy files or of images, or the word random"
             )
-        if loaders.kind_of(Path(file)) == "texts" and not pretrained_folder.has_tokenizer(Path(source.model)):
-            raise InputError(
-                f"{source.model}: has no tokenizer for texts; save it there with tokenizer.save_pretrained, or give a "
-                "function pkg.mod:fn as data"
-            )
     if source.call == PRETRAINED:
-        pretrained_folder.check_weights(Path(source.model))
+        extras.part("hugging_face", "source").check(source, texts)
     for reference in filter(is_factory, (source.model, source.data, source.metric)):
         user_code.check(reference, job.path)
     if not source.calls("metric"):

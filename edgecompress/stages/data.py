@@ -13,13 +13,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-from edgecompress.core import pretrained_folder, user_code
+from edgecompress.core import extras, user_code
 from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import AUGMENT, WARNINGS, Artifact, Dim, Request, TensorSpec
+from edgecompress.core.package_contents import TOKENS
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
-from edgecompress.data import loaders, metrics, npy, preprocess, repeated_items, tensors, texts
+from edgecompress.data import loaders, metrics, npy, preprocess, repeated_items, tensors
 from edgecompress.data.loaders import WHOLE, Item, Items
 from edgecompress.data.repeated_items import ItemWriter, RepeatedItems
 from edgecompress.stages import doubts
@@ -80,13 +81,14 @@ def run(request: Request) -> Artifact:
             writers |= parts
             first = begins.get("test", first)
     _keep_raw(request, source, next(item for item in groups.items() if "test" in item[1]), first)
-    if pretrained_folder.is_one(Path(source.model)):
-        pretrained_folder.keep_tokenizer(Path(source.model), request.out / pretrained_folder.TOKENS)
+    if source.call == sources.PRETRAINED:
+        folder = extras.part("hugging_face", "pretrained_folder")
+        folder.keep_tokenizer(Path(source.model), request.out / TOKENS)
     _number_classes(source, writers)
     divided = [[origin or "data", *splits] for origin, splits in groups.items() if splits != (origin,)]
     facts = {**_facts(source, feed, writers), "split_by_seed": bool(divided), "cut": divided}
-    if len(source.lengths) > 1 and texts.MASK in writers["test"].columns:
-        facts[texts.LENGTHS] = source.lengths
+    if len(source.lengths) > 1 and sources.MASK in writers["test"].columns:
+        facts[sources.LENGTHS] = source.lengths
     inputs = _specs(writers, source.preprocess)
     return Artifact(
         request.out, "samples", inputs, facts={**facts, **_doubts(request.out, source.preprocess, inputs)}

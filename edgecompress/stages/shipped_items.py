@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.core.pretrained_folder import TOKENS
+from edgecompress.core.package_contents import TOKENS
 from edgecompress.data import states, tensors
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from edgecompress.core import config, registry
+from edgecompress.core import config, extras, registry
 from edgecompress.core.errors import EdgeError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import AT_CHANCE, Artifact, Check, Promise, Request
 from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
+from edgecompress.core.source import LENGTHS
 from edgecompress.data import (
     detections,
     flip_risk,
@@ -30,7 +31,7 @@ from edgecompress.device.agent.operators import OperatorsAnswer
 from edgecompress.device.agent.outputs import Outputs
 from edgecompress.device.request import AgentRequest
 from edgecompress.formats.precision import facts as precision_facts
-from edgecompress.stages import doubts, engine_defaults, reference_answers, text_lengths
+from edgecompress.stages import doubts, engine_defaults, reference_answers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,8 +105,11 @@ def run(request: Request) -> Artifact:
         golden = request.inputs["golden"]
         pairs = _pairs(golden, request.model)
         defaults = engine_defaults.facts(told.get("defaults"), Path(scratch), _split(request), golden, pairs)
-        asked = text_lengths.Asked(shell, _agent_request(request, "outputs"), DEADLINE_S)
-        lengths = list(text_lengths.run(request, asked, Path(scratch)))
+        lengths: list[Check] = []
+        if request.inputs["samples"].facts.get(LENGTHS):
+            text_lengths = extras.part("hugging_face", "text_lengths")
+            asked = text_lengths.Asked(shell, _agent_request(request, "outputs"), DEADLINE_S)
+            lengths += text_lengths.run(request, asked, Path(scratch))
         results = replace(_results(request, Path(scratch), fallback), moved=_moved(request, shell, limits))
     n = tensors.count(request.inputs["samples"], _split(request))
     facts = _facts(results, [*_checks(results, limits), *lengths, *_precision(request)]) | {"limits": asdict(limits)}

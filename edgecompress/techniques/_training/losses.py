@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgecompress.core.errors import InputError
 from edgecompress.data.task_metrics import IGNORED
-from edgecompress.data.texts import UNJUDGED
+from edgecompress.data.tensors import UNJUDGED
 
 if TYPE_CHECKING:
     import numpy as np

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Writes a Hugging Face folder with fewer tokens."""
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
-    from edgecompress.commands import trim
+    from edgecompress.extras.hugging_face import trim
 
     more = {"data": args.data, "least": args.least, "settings": settings_of(args.settings, "source.length=64")}
     with Progress(console.open(args), args) as progress:

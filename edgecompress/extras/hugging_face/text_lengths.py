@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact, Check, Dim, Request
 from edgecompress.core.protocols import Shell
-from edgecompress.core.source import LENGTH
+from edgecompress.core.source import LENGTHS, MASK
 from edgecompress.data import tensors
-from edgecompress.data.texts import LENGTHS, MASK
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest
+from edgecompress.extras.hugging_face.source import LENGTH
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,15 +33,12 @@ class Asked:
 def run(request: Request, asked: Asked, outputs: Path) -> Iterator[Check]:
     """Puts the outputs of shorter items, run at the least length that holds them, in the place of those in `outputs`.
 
-    Of an output for each token those behind that length, which are of no token, stay. Yields a check for each length;
-    none where the samples have one.
+    Of an output for each token those behind that length, which are of no token, stay. Yields a check for each length.
     """
     import numpy as np
 
     samples, split = request.inputs["samples"], asked.agent.split
-    lengths = samples.facts.get(LENGTHS, ())
-    if not lengths:
-        return
+    lengths = samples.facts[LENGTHS]
     if not any(isinstance(dim, Dim) and dim.name == LENGTH for spec in request.model.inputs for dim in spec.shape):
         says = f"Its file has one shape, so all texts are filled up to {lengths[-1]} tokens; for shorter ones deploy "
         yield Check(LENGTHS, None, None, None, f"{says}again with length = {lengths[0]}")

@@ -7,13 +7,15 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from edgecompress.core import plain_file, pretrained_folder, user_code
+from edgecompress.core import plain_file, user_code
 from edgecompress.core.errors import InputError
 from edgecompress.core.settings import Source
+from edgecompress.core.source import MASK, is_pretrained
+from edgecompress.data.tensors import UNJUDGED
+from edgecompress.extras.hugging_face import pretrained_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,14 +23,10 @@ if TYPE_CHECKING:
 Item: TypeAlias = "tuple[Mapping[str, np.ndarray], np.ndarray | int | float | None]"
 Row: TypeAlias = "Mapping[str, Any]"
 
-SUFFIXES = (".jsonl", ".tsv", ".csv", ".txt")
 TEXT, PAIR, LABEL = ("text", "sentence", "sentence1"), ("text_pair", "sentence2"), ("label", "labels")
 LARGEST = 4 << 30  # bytes of a file
 NOT_UTF8 = "its text is not UTF-8; save it as UTF-8"
 LENGTH = 128  # tokens of an item, where nobody says how many
-MASK = "attention_mask"  # the input that has 1 where there is a token
-LENGTHS = "lengths"  # in the facts of samples that are to be run at several: those, the shortest first
-UNJUDGED = -100  # the label of a position that counts for nothing
 
 
 @dataclass(frozen=True)
@@ -84,9 +82,9 @@ class Texts:
         if not count:
             raise InputError("its text has no token; remove it")
         blank = self.tokenizer.pad_token_id or 0
-        inputs = {"input_ids": np.full(self.length, blank, np.int64), "attention_mask": np.zeros(self.length, np.int64)}
+        inputs = {"input_ids": np.full(self.length, blank, np.int64), MASK: np.zeros(self.length, np.int64)}
         inputs["input_ids"][:count] = found["input_ids"]
-        inputs["attention_mask"][:count] = 1
+        inputs[MASK][:count] = 1
         if self.kinds:
             inputs["token_type_ids"] = np.zeros(self.length, np.int64)
             inputs["token_type_ids"][:count] = found["token_type_ids"]
@@ -129,7 +127,7 @@ class Texts:
 def of(source: Source) -> Texts:
     """The tokenizer of a source. Raises InputError where its model is no Hugging Face folder, or has none."""
     folder = Path(source.model)
-    if source.calls("model") or not pretrained_folder.is_one(folder):
+    if source.calls("model") or not is_pretrained(folder):
         raise InputError(
             f"{source.data}: text needs a tokenizer, so a Hugging Face folder as MODEL; give a function pkg.mod:fn as "
             "data, which yields tokens"
@@ -230,10 +228,3 @@ def _next(ids: np.ndarray, own: int) -> np.ndarray:
     labels = np.full(len(ids), UNJUDGED, np.int64)
     labels[: own - 1] = ids[1:own]
     return labels
-
-
-def taken(items: Iterator[Item], chosen: set[int] | range) -> Iterator[Item]:
-    """Those items alone that are chosen, by their numbers."""
-    for index, item in enumerate(islice(items, max(chosen, default=-1) + 1)):
-        if index in chosen:
-            yield item

@@ -11,9 +11,9 @@ from typing import Any
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.settings import Preprocess
+from edgecompress.core.source import CONFIG
 
-CONFIG, WEIGHTS, INDEX, IMAGES = (
-    "config.json",
+WEIGHTS, INDEX, IMAGES = (
     "model.safetensors",
     "model.safetensors.index.json",
     "preprocessor_config.json",
@@ -24,7 +24,6 @@ TOKENIZER = (  # one of them is its vocabulary
 TOKENIZER_FILES = (
     *TOKENIZER, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
 )  # fmt: skip
-TOKENS = "tokenizer"  # the folder of these files in what ships
 LARGEST = 16 << 20  # bytes of a JSON file
 # What a class of the library ends with, and the task that it is for.
 ARCHITECTURES = {
@@ -38,14 +37,6 @@ ARCHITECTURES = {
     "Model": "encoder",
 }
 TASKS = (*dict.fromkeys(ARCHITECTURES.values()), "embedding")
-
-
-def is_one(folder: Path) -> bool:
-    """Whether a folder has CONFIG."""
-    try:
-        return (folder / CONFIG).is_file()
-    except OSError:  # a name that is too long
-        return False
 
 
 def read(folder: Path, name: str = CONFIG) -> dict[str, Any]:

@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.commands import job_run
-from edgecompress.core import environments, output_place, pretrained_folder, registry
+from edgecompress.core import environments, output_place, registry
 from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Stage
+from edgecompress.core.source import PRETRAINED
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import Name, Options
 
-CALL = "stages.trim:run"
+CALL = "extras.hugging_face.trimming:run"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def trim(
     trim_job = job(str(model), data=None if data is None else str(data), settings=settings)
     source = trim_job.resolved
     plan.front(trim_job)
-    if source.calls("data") or not pretrained_folder.is_one(Path(source.model)):
+    if source.calls("data") or source.call != PRETRAINED:
         raise InputError(f"{source.model}: trim takes a Hugging Face folder, and files of texts as --data")
     environments.require(registry.call(CALL)[0], "trim")
     stage = Stage(

@@ -14,8 +14,7 @@ from edgecompress import InputError, Options
 from edgecompress.core import source as sources
 from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.core.settings import Source
-from edgecompress.data import texts
-from edgecompress.stages import trim
+from edgecompress.extras.hugging_face import texts, trimming
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -108,7 +107,7 @@ def trimmed(tmp_path: Path, net: Path, data: Path, least: int = 1) -> Artifact:
     out = tmp_path / f"trimmed-{least}"
     out.mkdir()
     options = {**sources.resolved(Source(str(net), str(data), length=32)).for_data(), "least": least}
-    return trim.run(Request({}, out, json.loads(json.dumps(options)), Context()))
+    return trimming.run(Request({}, out, json.loads(json.dumps(options)), Context()))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,12 +19,13 @@ from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Request, Stage
 from edgecompress.core.settings import Limits, Source
-from edgecompress.data import tensors, texts
-from edgecompress.formats import hugging_face, torch_module, torch_program
+from edgecompress.data import tensors
+from edgecompress.extras.hugging_face import nets, pretrained, texts
+from edgecompress.formats import torch_module, torch_program
 from edgecompress.packaging import model_card
 from edgecompress.pipeline import job, plan
 from edgecompress.pipeline.conversion import TRACE
-from edgecompress.stages import data, golden, pretrained, shipped_items, trace, verify
+from edgecompress.stages import data, golden, shipped_items, trace, verify
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -191,7 +192,7 @@ WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
 def test_each_layer_sees_what_the_library_lets_it_see(tmp_path: Path, family: str, task: str) -> None:
     name, sizes = WINDOWS[family]
     config = getattr(transformers, name)(**{**DECODER, **sizes})
-    maker = getattr(transformers, hugging_face.CLASSES[task])
+    maker = getattr(transformers, nets.CLASSES[task])
     if type(config) not in maker._model_mapping:
         pytest.skip("the library has no such net")
     net = maker.from_config(config)
@@ -219,7 +220,7 @@ def test_each_layer_sees_what_the_library_lets_it_see(tmp_path: Path, family: st
 
 
 def test_a_mask_that_is_no_addition_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hugging_face, "MASKED", 0.0)
+    monkeypatch.setattr(nets, "MASKED", 0.0)
     folder = with_tokenizer(saved(tmp_path / "net", bert()))
     with pytest.raises(InputError, match="a mask of its own kind"):
         module(tmp_path, Source(str(folder), str(lines(tmp_path / "a.tsv")), length=12, task="embedding"))
@@ -276,7 +277,7 @@ def test_a_folder_is_known_and_the_library_not_imported_for_it(tmp_path: Path) -
         f"print(source.resolved(settings.Source({str(folder)!r})).call, 'transformers' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["stages.pretrained:load", "False"]
+    assert ran.stdout.split() == ["extras.hugging_face.pretrained:load", "False"]
 
 
 # --------------------------------------------------------------------------- texts

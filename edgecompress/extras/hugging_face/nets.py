@@ -1,7 +1,7 @@
 """A Hugging Face folder as a torch net: a class of `transformers` by its config.json, with weights of safetensors.
 
-No file of the folder is executed and nothing is fetched. In a "module" artifact its factory is `REFERENCE`TASK, and
-config.json and the tokenizer's files lie beside the weights.
+No file of the folder is executed and nothing is fetched. In a "module" artifact its factory is torch_module.PRETRAINED
+and the task, and config.json and the tokenizer's files lie beside the weights.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import pretrained_folder, user_code
+from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
-from edgecompress.core.pretrained_folder import CONFIG
+from edgecompress.core.source import CONFIG, MASK
+from edgecompress.extras.hugging_face import pretrained_folder
 
 if TYPE_CHECKING:
     import torch
 
-REFERENCE = "hugging-face:"  # no name of a module
 CLASSES = {
     "text-classification": "AutoModelForSequenceClassification",
     "masked-lm": "AutoModelForMaskedLM",
@@ -249,7 +249,7 @@ def check_mask(net: torch.nn.Module, named: Mapping[str, torch.Tensor], folder: 
             f"correct {CONFIG}"
         ) from error
     if ours.ndim == 3:  # each token's
-        seen = named.get("attention_mask", torch.ones_like(named["input_ids"])).bool()
+        seen = named.get(MASK, torch.ones_like(named["input_ids"])).bool()
         ours, theirs = ours[seen], theirs[seen]
     noise, signal = (ours - theirs).pow(2).sum(), theirs.pow(2).sum()
     if not noise <= signal * 10 ** (-LEAST_DB / 10):

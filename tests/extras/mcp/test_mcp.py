@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp import ClientSession
     from mcp.types import CallToolResult
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 LOUD = 'import os\nprint("printed by a plug-in")\nos.system("echo by a child")\n'
 
 

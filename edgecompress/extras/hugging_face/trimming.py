@@ -12,14 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import pretrained_folder
 from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.settings import TRAIN
-from edgecompress.data import loaders, texts
-from edgecompress.formats import hugging_face
-from edgecompress.formats.vocabulary import Vocabulary
+from edgecompress.data import loaders
+from edgecompress.extras.hugging_face import nets, pretrained_folder, texts
+from edgecompress.extras.hugging_face.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -56,9 +55,9 @@ def run(request: Request) -> Artifact:
     if not getattr(reader.tokenizer, "is_fast", False):
         raise InputError(f"{folder}: its tokenizer has no {TOKENIZER}, which is what is trimmed; save a fast tokenizer")
     vocabulary = Vocabulary(json.loads(reader.tokenizer.backend_tokenizer.to_str()))
-    net = hugging_face.load(folder, reader.task)
+    net = nets.load(folder, reader.task)
     own: Any = net.net
-    if own.main_input_name != "input_ids" or reader.task not in hugging_face.CLASSES:
+    if own.main_input_name != "input_ids" or reader.task not in nets.CLASSES:
         raise InputError(f"{folder}: takes no texts, so it has no vocabulary to trim")
     request.progress(0.2, "counting tokens")
     files = loaders.text_files(Path(source.data))
@@ -86,7 +85,7 @@ def run(request: Request) -> Artifact:
         "bytes": [sum(f.stat().st_size for f in where.glob("*.safetensors")) for where in (folder, request.out)],
         "held_out": vars(held),
         "tried": len(tried),
-        "db": _agreement(before, hugging_face.load(request.out, reader.task), tried, keep),
+        "db": _agreement(before, nets.load(request.out, reader.task), tried, keep),
     }
     return Artifact(request.out, "folder", facts=facts).write()
 
@@ -198,7 +197,7 @@ def _agreement(
                 for net, given in zip((before, after), pair, strict=True)
             )
             if ours.ndim == 3:
-                seen = torch.from_numpy(pair[0][texts.MASK])[None].bool()
+                seen = torch.from_numpy(pair[0][sources.MASK])[None].bool()
                 ours, theirs = ours[seen], theirs[seen]
             ours = ours[..., list(keep)] if ours.shape != theirs.shape else ours
             noise, signal = noise + float((ours - theirs).square().sum()), signal + float(ours.square().sum())

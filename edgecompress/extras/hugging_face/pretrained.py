@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core import pretrained_folder
 from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
-from edgecompress.data.texts import MASK
-from edgecompress.formats import hugging_face, torch_module
+from edgecompress.extras.hugging_face import nets, pretrained_folder
+from edgecompress.formats import torch_module
 from edgecompress.stages import trace
 
 if TYPE_CHECKING:
@@ -29,13 +28,13 @@ def load(request: Request) -> Artifact:
     source = sources.read(request.options)
     folder = Path(source.model)
     task = pretrained_folder.task(folder, source.task)
-    net = hugging_face.load(folder, task)
+    net = nets.load(folder, task)
     if why := torch_module.unsound(net):
         raise InputError(f"{folder}: {why}; train or save it again")
     draft = Artifact(request.out, "module", *trace.module_specs(net, request, source))
-    hugging_face.check_mask(net, _extremes(draft, request.inputs["samples"]), folder)
-    hugging_face.keep(folder, request.out)
-    torch_module.write(net, request.out, hugging_face.REFERENCE + task, [])
+    nets.check_mask(net, _extremes(draft, request.inputs["samples"]), folder)
+    nets.keep(folder, request.out)
+    torch_module.write(net, request.out, torch_module.PRETRAINED + task, [])
     return draft.write()
 
 
@@ -46,8 +45,8 @@ def _extremes(model: Artifact, samples: Artifact) -> dict[str, torch.Tensor]:
 
     split = next(split for split, n in samples.facts["splits"].items() if n)
     names, chosen = tensors.check_inputs(model, samples), np.zeros(2, np.int64)
-    if MASK in names:
-        lengths = tensors.load(samples, split, names[MASK]).sum(axis=1)
+    if sources.MASK in names:
+        lengths = tensors.load(samples, split, names[sources.MASK]).sum(axis=1)
         chosen = np.array([lengths.argmax(), lengths.argmin()])
     items = {name: tensors.load(samples, split, stored)[chosen] for name, stored in names.items()}
     return {name: torch.from_numpy(array) for name, array in tensors.taken(model, items).items()}
