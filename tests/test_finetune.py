@@ -27,9 +27,10 @@ from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.demo import net as demo
 from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.extras.schedules.techniques import schedule
 from edgecompress.formats import torch_module
 from edgecompress.stages import golden, onnx_import, trace
-from edgecompress.techniques import distill, finetune, prune_channels, qat, schedule
+from edgecompress.techniques import distill, finetune, prune_channels, qat
 from edgecompress.techniques._training import batch_norms, checkpoint, data, log, losses, minutes, rates, setup
 from edgecompress.techniques._training import loop as training
 from edgecompress.testing import zoo

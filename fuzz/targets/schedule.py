@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from edgecompress.core.plain_text import one_line
-from edgecompress.schedules import reader
+from edgecompress.extras.schedules import reader
 
 CLASSES = [cls for _, classes, args in reader.KINDS.values() for cls in (*classes.values(), args)]
 KEYS = {field.name for cls in CLASSES for field in dataclasses.fields(cls)}

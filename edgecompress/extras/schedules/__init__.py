@@ -1,1 +1,1 @@
-"""Distiller's YAML schedules, read and run unmodified."""
+"""Distiller's YAML schedules, read and run unmodified: pruners, regularizers, quantizers, learning rates."""

@@ -61,7 +61,7 @@ def check(args: argparse.Namespace) -> int:
     """Tells what a schedule does; 2 where it does not fit the net, 1 for a warning if asked to be strict."""
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
-    from edgecompress.commands import schedule
+    from edgecompress.extras.schedules import api as schedule
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
@@ -77,7 +77,7 @@ def show(args: argparse.Namespace) -> int:
     """Shows the course of a schedule; 2 where it does not fit the net."""
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
-    from edgecompress.commands import schedule
+    from edgecompress.extras.schedules import api as schedule
 
     screen = console.open(args)
     pictures = schedule.Pictures(args.html, args.png)
@@ -94,7 +94,7 @@ def train(args: argparse.Namespace) -> int:
     """Trains a net under a schedule."""
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
-    from edgecompress.commands import schedule
+    from edgecompress.extras.schedules import api as schedule
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
@@ -114,7 +114,7 @@ def convert(args: argparse.Namespace) -> int:
     """Prints a target that trains under a schedule."""
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
-    from edgecompress.commands import schedule
+    from edgecompress.extras.schedules import api as schedule
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
