@@ -79,6 +79,7 @@ def commands() -> str:
         "129 and 143 ended by SIGHUP and SIGTERM, "
         "141 nobody reads the output. `NO_COLOR` is obeyed. "
         "Text goes to stdout; with `--json` progress goes to stderr.\n"
+        "What is called experimental may change or go with the next version.\n"
     )
     parts += [f"## {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in helps(cli.parser())]
     return "\n".join(parts)

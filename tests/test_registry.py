@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import plugins
 import pytest
 
 from edgecompress.core.package_files import PACKAGE
@@ -91,3 +92,18 @@ def test_a_runtime_without_read_is_listed_and_takes_no_file_as_a_source(site: Si
     asked = "source.resolved(catalog.source('net.mute', {'data': 'random'}).value)"
     [line] = site.run("-c", f"from edgecompress.core import catalog, source; {asked}").stderr.splitlines()[-1:]
     assert "a model must be a factory" in line and ".onnx" in line and "mute" not in line.partition("must be")[2]
+
+
+def test_what_is_experimental_says_so_in_the_lists_and_what_is_stable_says_nothing(site: Site) -> None:
+    mark = 'STABILITY = "experimental"\n'
+    site.install("techniques", "trial", plugins.HEAD.format(body="pass") + mark)
+    site.install("techniques", "proven", plugins.HEAD.format(body="pass"))
+    site.install("commands", "probe", 'HELP = "probe a board"\n' + mark)
+    techniques, commands = (
+        " ".join(site.run("-m", "edgecompress", word).stdout.split()) for word in ("techniques", "--help")
+    )
+    assert techniques.count("A plug-in for a test.") == 2 and techniques.count("(experimental)") == 1
+    assert "trial test null null A plug-in for a test. (experimental)" in techniques
+    assert "probe probe a board (experimental)" in commands and "for a target search" in commands
+    detail = site.run("-m", "edgecompress", "techniques", "trial").stdout.splitlines()
+    assert "experimental" in next(line for line in detail if line.startswith("stability"))

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
+from edgecompress.core.plugins import STABLE
 from edgecompress.pipeline.job_request import KEYWORDS, JobRequest, Options
 
 FLAGS = {"settings": "--set"}  # of a keyword, where it is not its name
@@ -75,6 +76,7 @@ class Command:
     run: Callable[[argparse.Namespace], int]
     examples: str  # lines, without the name of the program
     arguments: tuple[Argument, ...] = ()
+    stability: str = STABLE
 
 
 COMMON = (

@@ -18,7 +18,7 @@ from edgecompress.cli.arguments import COMMON, Command, Help, argument
 from edgecompress.core import extras, registry
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
 from edgecompress.core.plain_text import escaped, one_line
-from edgecompress.core.plugins import CommandPlugin
+from edgecompress.core.plugins import STABLE, CommandPlugin, with_stability
 from edgecompress.core.version import __version__
 
 LONGEST = 2000  # characters of an error
@@ -208,7 +208,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     for name, told in commands():
         word = name.replace("_", " ")
         if words is not None and word not in words[:1]:  # its arguments are not asked for
-            below.add_parser(word, help=told["HELP"])
+            below.add_parser(word, help=with_stability(told["HELP"], told.get("STABILITY", STABLE)))
         elif name in LISTS:
             _add(below, word, _list(name))
         else:
@@ -253,7 +253,7 @@ def _add(below: argparse._SubParsersAction[Any], name: str, command: CommandPlug
     described = told.description if told else ""
     parser = below.add_parser(
         name,
-        help=command.help,
+        help=with_stability(command.help, command.stability),
         description=described or f"{command.help[0].upper()}{command.help[1:]}.",
         epilog="examples:\n" + "\n".join(f"  edgecompress {line}" for line in command.examples.splitlines())
         if command.examples

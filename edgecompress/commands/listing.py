@@ -15,11 +15,11 @@ from edgecompress.commands import doctor
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.errors import EdgeError, NotFound
 from edgecompress.core.plain_text import HIDDEN, Row, cell, columns, fitted
-from edgecompress.core.plugins import Plugin, described
+from edgecompress.core.plugins import STABLE, Plugin, described, with_stability
 from edgecompress.core.settings import Device
 
 # What a list does not show: reasons stand below it, the rest is told of a single one.
-ASIDE = ("why_not", "missing", "install", "path", "cores", "vector_bits", "memory_mib")
+ASIDE = ("why_not", "missing", "install", "path", "cores", "vector_bits", "memory_mib", "stability")
 READERS: dict[str, Callable[[str], catalog.Found[Any]]] = {
     "targets": catalog.target,
     "devices": catalog.device,
@@ -124,13 +124,15 @@ def _plugin(kind: str, name: str, module: ModuleType) -> Row:
     }
     row: Row = {"name": name, **{word.lower(): getattr(module, word, "") for word in words.get(kind, ())}}
     missing = environments.missing(module)
+    if kind == "techniques":
+        row["stability"] = getattr(module, "STABILITY", STABLE)
     row |= {"description": summary(module), "missing": missing}
     return {**row, "install": environments.install_command(module) if missing else ""}
 
 
 def summary(module: ModuleType) -> str:
-    """The first line of a plug-in's docstring."""
-    return (module.__doc__ or "").strip().partition("\n")[0]
+    """The first line of a plug-in's docstring, and whether it is experimental."""
+    return with_stability((module.__doc__ or "").strip().partition("\n")[0], getattr(module, "STABILITY", STABLE))
 
 
 def options(module: ModuleType) -> list[Row]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="Plugin")
 Options: TypeAlias = Any  # an instance of a plug-in's own class of that name
+STABLE, EXPERIMENTAL = "stable", "experimental"
 APPLIED = {"beside": "apply"}  # of a field that only what has an `apply` can have
 
 
@@ -88,6 +89,8 @@ class TechniquePlugin(Step):
     """What users ask for: several techniques may provide one thing, each on kinds of its own."""
     synonyms: tuple[str, ...] = ()
     """Other words that mean it."""
+    stability: str = STABLE
+    """"stable", or "experimental": what may change or go with the next version."""
     needs: tuple[str, ...] = field()
     options: type[DataclassInstance] = field(metadata={"key": "Options"})
     apply: Callable[[Request], Artifact]
@@ -324,7 +327,7 @@ class CommandPlugin(Plugin):
     """The heading that it stands under, on one line, too."""
     order: int = 100
     """Its place under that heading."""
-    stability: str = "stable"
+    stability: str = STABLE
     """"stable", or "experimental": what may change or go with the next version; on one line."""
     description: str = ""
     """What its own help says first; by default HELP."""
@@ -349,6 +352,11 @@ KINDS: Mapping[str, type[Plugin]] = {
     "packagers": PackagerPlugin,
     "commands": CommandPlugin,
 }
+
+
+def with_stability(line: str, stability: str) -> str:
+    """A line of a list, with what the stability of its plug-in warns of."""
+    return f"{line} ({EXPERIMENTAL})" if stability == EXPERIMENTAL else line
 
 
 def capabilities(cls: type[DataclassInstance]) -> Mapping[str, dataclasses.Field[object]]:

@@ -7,6 +7,7 @@ import argparse
 HELP = "serve plan, deploy, report, compare and diagnose to coding assistants (Model Context Protocol)"
 PURPOSE = "set up"
 ORDER = 6
+STABILITY = "experimental"
 EXAMPLES = "mcp"
 COMMON = False
 DESCRIPTION = (

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgecompress.cli.arguments import Command, argument, asked, options_of, request_of
 from edgecompress.core.errors import CheckFailed, InputError
+from edgecompress.core.plugins import EXPERIMENTAL
 
 HELP = "read Distiller's YAML schedules: check, show, run, convert them"
 PURPOSE = "train under a schedule"
@@ -177,6 +178,7 @@ COMMANDS = (
             asked("offline"),
             asked("store"),
         ),
+        stability=EXPERIMENTAL,
     ),
     Command(
         "convert",

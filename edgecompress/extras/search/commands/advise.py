@@ -10,6 +10,7 @@ from edgecompress.core.errors import InputError
 HELP = "rank what fits a model, its data and a target by what it should gain, before anything is built"
 PURPOSE = "take a model to a device"
 ORDER = 5
+STABILITY = "experimental"
 EXAMPLES = (
     "advise net.onnx --data images/ --target x86\n"
     "advise my_pkg.nets:build --data my_pkg.nets:data --target arm64 --objective size --json"

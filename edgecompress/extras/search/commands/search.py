@@ -20,6 +20,7 @@ from edgecompress.cli.arguments import (
 HELP = "find the best recipes and runtimes under limits by measured trials, and ship the best"
 PURPOSE = "take a model to a device"
 ORDER = 2
+STABILITY = "experimental"
 EXAMPLES = (
     "search my_pkg.nets:build --data my_pkg.nets:data --target x86 --minutes 30\n"
     "search net.onnx --data images/ --objectives latency,accuracy,size --limit size=0.3\n"
