@@ -14,7 +14,15 @@ import torch
 from torch import nn
 
 from edgecompress.core.errors import InputError
-from edgecompress.formats.onnx_import import arithmetic, products, recurrent, shapes, windows  # noqa: F401 - the table
+from edgecompress.formats.onnx_import import (  # noqa: F401 - the table
+    arithmetic,
+    constants,
+    products,
+    recurrent,
+    resizing,
+    shapes,
+    windows,
+)
 from edgecompress.formats.onnx_import import graph as graphs
 from edgecompress.formats.onnx_import.graph import Graph, Node
 from edgecompress.formats.onnx_import.layers import LAYERS, linear
