@@ -23,6 +23,7 @@ from edgecompress.engines.onnx.techniques import ptq_int8
 from edgecompress.formats import torch_module
 from edgecompress.stages import trace
 from edgecompress.techniques import _im2col, _torch_graph, adaround, equalize
+from edgecompress.techniques._batch_walk import BatchWalk
 
 pytestmark = pytest.mark.slow
 CONVOLUTIONS: dict[str, nn.Module] = {
@@ -131,7 +132,7 @@ def test_patches_times_weights_are_what_each_layer_answers(tmp_path: Path) -> No
     arrays = {"image": np.random.default_rng(0).normal(size=(4, 4, 8, 8)).astype(np.float32)}
     found = source(f"{__name__}:beside", tmp_path, arrays)
     flow = _torch_graph.Flow(torch_module.rebuild(found["model"]), Request(found, tmp_path))
-    walk = _torch_graph.BatchWalk(flow, flow.batches(None))
+    walk = BatchWalk(flow, flow.batches(None))
     layers = {layer.node: layer for layer in flow.layers}
     assert len(layers) == len(CONVOLUTIONS)
     for node in flow.nodes:

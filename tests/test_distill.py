@@ -166,7 +166,7 @@ import json, sys, time
 from pathlib import Path
 from edgecompress.core.model import Artifact, Request
 from edgecompress.techniques import distill
-from edgecompress.techniques._training import loop, setup
+from edgecompress.techniques._training import pace, setup
 
 def progress(fraction, what):
     print(what, flush=True)
@@ -176,7 +176,7 @@ def progress(fraction, what):
 asked = json.loads(sys.argv[1])
 inputs = {role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()}
 options = distill.Options(**{**asked["options"], "layers": tuple(map(tuple, asked["options"]["layers"]))})
-loop.REPORT_S = 0.0
+pace.REPORT_S = 0.0
 setup.cores = lambda: 1
 distill.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
 """

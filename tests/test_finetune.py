@@ -11,6 +11,7 @@ import math
 import signal
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ from edgecompress.stages import golden, onnx_import, trace
 from edgecompress.techniques import distill, finetune, prune_channels, qat
 from edgecompress.techniques._training import batch_norms, checkpoint, data, log, losses, minutes, rates, setup
 from edgecompress.techniques._training import loop as training
+from edgecompress.techniques._training.fitting import bearable
+from edgecompress.techniques._training.pace import Pace, in_words
 from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow
@@ -344,7 +347,7 @@ import json, sys, time
 from pathlib import Path
 from edgecompress.core.model import Artifact, Request
 from edgecompress.techniques import finetune
-from edgecompress.techniques._training import loop, setup
+from edgecompress.techniques._training import pace, setup
 
 def progress(fraction, what):
     print(what, flush=True)
@@ -354,7 +357,7 @@ def progress(fraction, what):
 asked = json.loads(sys.argv[1])
 inputs = {role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()}
 options = finetune.Options(**{**asked["options"], "augment": tuple(asked["options"]["augment"])})
-loop.REPORT_S = 0.0
+pace.REPORT_S = 0.0
 setup.cores = lambda: 1
 finetune.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
 """
@@ -506,11 +509,11 @@ def test_each_epoch_is_told_in_words_and_never_goes_back(residual: Case) -> None
 
 
 def test_the_time_left_is_that_of_the_pace_since_this_process_began() -> None:
-    pace = training.Pace(total=100, resumed=40, began_s=training.time.monotonic() - 60)
+    pace = Pace(total=100, resumed=40, began_s=time.monotonic() - 60)
     assert pace.left(50) == ", 5 min left"  # 60 s for 10 steps, 50 are left
     assert pace.left(40) == "" == pace.left(100)
-    assert training.in_words(3900) == ", 1 h 5 min left"
-    assert training.in_words(100) == ", 100 s left"
+    assert in_words(3900) == ", 1 h 5 min left"
+    assert in_words(100) == ", 100 s left"
     assert (pace.due(), pace.due()) == (True, False)
 
 
@@ -927,7 +930,7 @@ def test_the_rate_is_a_share_of_the_usual_one_where_a_net_bears_less(residual: C
         lessons = setup.training(case.request(lr=None, batch_size=8), training_device(), training.Training)
         net = torch_module.rebuild(case.model)
         lessons.request = dataclasses.replace(lessons.request, options=Scaled(lr=None, optimizer="sgd", scale=scale))
-        return training.bearable(net.train(), lessons)
+        return bearable(net.train(), lessons)
 
     assert rate(residual, 1.0) == 1.0
     assert rate(residual, 1e4) < 0.1

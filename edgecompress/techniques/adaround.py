@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.techniques import _im2col, _torch_graph
+from edgecompress.techniques._batch_walk import BatchWalk
 from edgecompress.techniques._calibration import check_samples
 from edgecompress.techniques._torch_graph import Flow, WeightedLayer
-from edgecompress.techniques._training.loop import Pace
+from edgecompress.techniques._training.pace import Pace
 
 if TYPE_CHECKING:
     import torch
@@ -130,7 +131,7 @@ def _rounded(flow: Flow, layers: Sequence[WeightedLayer], batches: Batches) -> l
     """Rounds the net's layers in the order of computing, each by what the layers before, rounded, give it."""
     import torch
 
-    exact, rounded = _torch_graph.BatchWalk(flow, batches), _torch_graph.BatchWalk(flow, batches)
+    exact, rounded = BatchWalk(flow, batches), BatchWalk(flow, batches)
     numbers, rows = {layer.node: number for number, layer in enumerate(layers)}, list[RoundedLayer]()
     kept, pace = Checkpoints(flow.request), Pace(len(layers) * flow.request.options.iterations)
     for node in flow.nodes:

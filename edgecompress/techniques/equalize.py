@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.techniques import _torch_graph
+from edgecompress.techniques._batch_walk import BatchWalk
 from edgecompress.techniques._calibration import check_samples
 from edgecompress.techniques._torch_graph import Flow, Reader, WeightedLayer
 
@@ -149,7 +150,7 @@ def _look_for_cuts(flow: Flow, pairs: Sequence[LayerPair], batches: Batches) -> 
     import torch
 
     cuts = {cut.node: (pair, cut) for pair in pairs for reader in pair.readers for cut in reader.cuts}
-    walk = _torch_graph.BatchWalk(flow, batches)
+    walk = BatchWalk(flow, batches)
     for node in flow.nodes if cuts else ():
         walk.step(node)
         if node in cuts:
@@ -253,7 +254,7 @@ def corrected(flow: Flow, batches: Batches, bits: int) -> EqualizeFacts:
     """
     import torch
 
-    exact, rounded = _torch_graph.BatchWalk(flow, batches), _torch_graph.BatchWalk(flow, batches)
+    exact, rounded = BatchWalk(flow, batches), BatchWalk(flow, batches)
     rounded.instead = {
         each.weight: _torch_graph.rounded(flow.tensor(each.weight).detach(), bits) for each in flow.layers
     }

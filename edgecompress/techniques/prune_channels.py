@@ -15,7 +15,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Goal, Request
 from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_edits, torch_module
-from edgecompress.techniques._pruning import criteria, dependency_groups
+from edgecompress.techniques._pruning import criteria, dependency_groups, drafts
 from edgecompress.techniques._pruning import macs as counts
 from edgecompress.techniques._pruning import widths as candidates
 from edgecompress.techniques._pruning.channels import CoupledChannels, mean_kept, narrowed
@@ -368,7 +368,7 @@ class _Work:
             return counts.count(net, lambda net: torch_module.call(net, self.one))
         except Exception as error:  # of the user's own forward
             raise StageFailed(
-                f"prune_channels: so narrow, the net raises {dependency_groups.one_line(error)}; leave the layers "
+                f"prune_channels: so narrow, the net raises {drafts.one_line(error)}; leave the layers "
                 "that it counts on as they are (skip)"
             ) from error
 

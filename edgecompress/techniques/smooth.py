@@ -15,6 +15,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_module
 from edgecompress.techniques import _torch_graph
+from edgecompress.techniques._batch_walk import BatchWalk
 from edgecompress.techniques._calibration import check_samples
 from edgecompress.techniques._torch_graph import Flow, WeightedLayer
 
@@ -201,7 +202,7 @@ def _largest_inputs(flow: Flow, spots: Sequence[Spot], batches: Batches) -> dict
     import torch
 
     nodes = {layer.node for spot in spots for layer in spot.layers}
-    walk, largest = _torch_graph.BatchWalk(flow, batches), {}
+    walk, largest = BatchWalk(flow, batches), {}
     for node in flow.nodes:
         if node in nodes:
             largest[node] = (

@@ -1,16 +1,14 @@
-"""Training a net: what a loop is given (batches, the loss, checkpoints, progress), and our own loop over it."""
+"""Training a net: what a loop is given (batches, the loss, checkpoints, progress), and what is set around it."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import AFTER_EPOCH, Request
@@ -19,6 +17,7 @@ from edgecompress.techniques._training import checkpoint, log
 from edgecompress.techniques._training.data import Batch, Items, augmented, images, shuffled, spread
 from edgecompress.techniques._training.losses import Named, Objective
 from edgecompress.techniques._training.options import TrainingOptions
+from edgecompress.techniques._training.pace import Pace
 from edgecompress.techniques._training.rates import rewound, share
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 SELECTED = 1000  # items of the split "select" that are looked at after an epoch
 SELECT_BATCH = 250
-TRIAL_STEPS, TRIES, LESS, TWICE = 20, 6, 1 / 3, 2.0  # of the learning rate, see `bearable`
-REPORT_S = 1.0  # at least, between two reports of progress
 WORDS = {
     "top1": "top-1 {:.1f} %",
     "agreement": "agreement {:.1f} %",
@@ -36,44 +33,6 @@ WORDS = {
     "distance": "distance {:.4g}",
 }
 PERCENT = {"top1": 100, "agreement": 100}  # of what is a share
-
-
-@dataclass
-class Pace:
-    """How fast it goes: steps of all, those done before this process, when it began and last reported."""
-
-    total: int
-    resumed: int = 0
-    began_s: float = field(default_factory=time.monotonic)
-    reported_s: float = 0.0
-
-    def due(self) -> bool:
-        """Whether it is time to report again; then it counts as reported."""
-        now = time.monotonic()
-        if now - self.reported_s < REPORT_S:
-            return False
-        self.reported_s = now
-        return True
-
-    def left(self, done: int) -> str:
-        """How long the rest takes at the pace so far, in words; nothing where there is no pace yet, or no rest."""
-        if not self.resumed < done < self.total:
-            return ""
-        return in_words((time.monotonic() - self.began_s) / (done - self.resumed) * (self.total - done))
-
-
-def in_words(seconds: float) -> str:
-    """`, 40 s left`; `, 4 min left`; `, 1 h 5 min left`."""
-    minutes = round(seconds / 60)
-    if seconds < 120:
-        return f", {round(seconds)} s left"
-    return f", {minutes} min left" if minutes < 60 else f", {minutes // 60} h {minutes % 60} min left"
-
-
-class Loop(Protocol):
-    """A training loop, ours or a user's: it trains `net` in place."""
-
-    def __call__(self, net: torch.nn.Module, training: Training) -> object: ...
 
 
 @dataclass
@@ -390,82 +349,6 @@ class Training:
         """To the listener, and to the stage's log."""
         print(f"training: {words}", file=sys.stderr, flush=True)
         self.progress(self._at(0) / self.pace.total, words)
-
-
-# --------------------------------------------------------------------------- our own loop
-
-
-def fit(net: torch.nn.Module, training: Training) -> None:
-    """SGD with momentum, or AdamW, on the options' schedule; in fp16 its gradients are scaled."""
-    import torch
-
-    optimizer = optimizer_of(net, training.options)
-    scaler = torch.amp.GradScaler(training.device.type, enabled=training.amp == "float16")
-    done = training.resume(net, optimizer, scaler)
-    if not done and training.goes_back and training.options.lr is None:
-        training.best.rate = bearable(net, training)
-    for epoch in range(done, training.options.epochs):
-        total = torch.zeros((), device=training.device)
-        for step, (inputs, labels) in enumerate(training.batches(epoch)):
-            for group in optimizer.param_groups:
-                group["lr"] = training.rate(epoch, step)
-            loss = training.loss(net, inputs, labels)
-            optimizer.zero_grad()
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            total += loss.detach()
-        training.ended(net, optimizer, scaler, loss=float(total) / training.steps)
-
-
-def bearable(net: torch.nn.Module, training: Training) -> float:
-    """The share of the usual learning rate that a net bears: 1, or a third of it as often as it takes.
-
-    A copy takes a few steps at a rising rate (as in the range test of Smith 2017, arXiv:1506.01186, section 3.3); its
-    loss may not be more than TWICE what it was. Weights that batch norms once held, and small batches, bear less.
-    """
-    before = _loss(net, training)
-    for tried in range(TRIES):
-        pupil, share = copy.deepcopy(net), LESS**tried
-        optimizer = optimizer_of(pupil, training.options)
-        steps = min(TRIAL_STEPS, training.steps)
-        for step, (inputs, labels) in enumerate(islice(training.batches(0), steps)):
-            for group in optimizer.param_groups:
-                group["lr"] = share * training.options.rate * (step + 1) / steps
-            optimizer.zero_grad()
-            training.loss(pupil, inputs, labels).backward()
-            optimizer.step()
-            training.last = None  # a loss of the trial is not reported: one that diverges ends the trial alone
-        if _loss(pupil, training) <= TWICE * before:  # not of NaN
-            return share
-    return share
-
-
-def _loss(net: torch.nn.Module, training: Training) -> float:
-    """The mean loss of some items of what it trains on, in eval mode."""
-    import numpy as np
-    import torch
-
-    was, size = net.training, training.size
-    chosen = spread(training.items.count, max(size, min(SELECT_BATCH, training.items.count) // size * size))
-    net.eval()
-    with torch.no_grad():
-        batches = [training.items.take(chosen[i : i + size]) for i in range(0, len(chosen), size)]
-        losses = [float(training.loss(net, *batch)) for batch in batches]
-    net.train(was)
-    training.last = None
-    return float(np.mean(losses))
-
-
-def optimizer_of(net: torch.nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
-    """That of the options, over what has gradients."""
-    import torch
-
-    trained = [p for p in net.parameters() if p.requires_grad]
-    if options.optimizer == "adamw":
-        return torch.optim.AdamW(trained, options.rate, weight_decay=options.weight_decay)
-    how = {"momentum": options.momentum, "nesterov": options.nesterov, "weight_decay": options.weight_decay}
-    return torch.optim.SGD(trained, options.rate, **how)
 
 
 # --------------------------------------------------------------------------- around it

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgecompress.core import atomic_file
-from edgecompress.techniques._training.loop import Training, optimizer_of
+from edgecompress.techniques._training.fitting import optimizer_of
+from edgecompress.techniques._training.loop import Training
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
@@ -16,7 +16,8 @@ from edgecompress.device import machine
 from edgecompress.formats import torch_module
 from edgecompress.techniques._training import checkpoint, log, losses, minutes
 from edgecompress.techniques._training.data import Items, check_augment
-from edgecompress.techniques._training.loop import Loop, Training, fit
+from edgecompress.techniques._training.fitting import fit
+from edgecompress.techniques._training.loop import Training
 from edgecompress.techniques._training.options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def train(net: torch.nn.Module, training: Training) -> None:
     import torch
 
     own = training.options.loop
-    loop: Loop = user_code.function(own) if own else fit
+    loop: Callable[[torch.nn.Module, Training], object] = user_code.function(own) if own else fit
     shapes = _shapes(net)
     try:
         if training.options.minutes is not None:
