@@ -25,6 +25,7 @@ from edgecompress.stages import trace
 from edgecompress.techniques import prune_channels
 from edgecompress.techniques._pruning import criteria
 from edgecompress.techniques._pruning.channels import CoupledChannels, Slot, without
+from edgecompress.techniques._pruning.work import PruningWork, best
 from edgecompress.testing import zoo
 
 pytestmark = pytest.mark.slow
@@ -121,9 +122,9 @@ def test_widths_are_as_given_by_name_and_by_pattern(case: Case) -> None:
 
 def test_what_a_pruned_net_computes_is_what_the_dense_one_does_when_nothing_reads_the_rest(case: Case) -> None:
     found = case.pruned(widths={"body.1.first.0": 3}, settle=False, criterion="random")
-    work = prune_channels._Work(case.request(criterion="random"))
+    work = PruningWork(case.request(criterion="random"))
     group = work.group("body.1.first.0")
-    stays = prune_channels.best(work.scores[group.name], 3)
+    stays = best(work.scores[group.name], 3)
     wanted = without(work.net, group, set(range(8)) - set(stays))
     with torch.no_grad():
         answer = wanted(torch_module.example(found, case.samples, 4)["image"])
@@ -237,7 +238,7 @@ def test_cells_narrow_each_class_alone_and_their_savings_choose(case: Case, monk
     found = case.pruned(saved=saved, keep=0.6, align=4)
     assert 0.5 < found.facts["predicted"] <= 0.6
     with monkeypatch.context() as patch:
-        patch.setattr(prune_channels._Work, "harms", None)  # what each width does is not tried once more
+        patch.setattr(PruningWork, "harms", None)  # what each width does is not tried once more
         again = case.pruned(saved=saved, keep=0.6, align=4, **facts["known"])
         fewer = {label: share for label, share in saved.items() if not label.endswith("@0")}  # a cell that failed
         assert case.pruned(saved=fewer, keep=0.7, align=4, **facts["known"]).facts["predicted"] <= 0.7
@@ -263,10 +264,10 @@ def test_the_more_classes_a_net_has_the_fewer_widths_of_each_are_measured(
 
 
 def test_what_a_class_saves_is_shared_by_its_layers(case: Case) -> None:
-    work = prune_channels._Work(case.request(saved={"body.1.first.0@0": 0.2, "body.1.first.0@4": 0.05}, keep=0.9))
+    work = PruningWork(case.request(saved={"body.1.first.0@0": 0.2, "body.1.first.0@4": 0.05}, keep=0.9))
     assert work._saved()["body.1.first.0"] == {8: 0.0, 0: 0.2, 4: 0.05}
     with pytest.raises(InputError, match=r"saved: no groups 'body.1', did you mean"):
-        prune_channels._Work(case.request(saved={"body.1@4": 0.1}, keep=0.9))._saved()
+        PruningWork(case.request(saved={"body.1@4": 0.1}, keep=0.9))._saved()
 
 
 @pytest.mark.parametrize(
