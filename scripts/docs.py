@@ -38,6 +38,8 @@ HEADINGS = {
     "transports": "Transports",
     "sensors": "Sensors",
     "packagers": "Packagers",
+    "sections": "Sections of the report",
+    "commands": "Commands",
 }
 CONSTANTS = {
     "techniques": ("PROVIDES", "READS", "WRITES"),
@@ -45,6 +47,8 @@ CONSTANTS = {
     "sensors": ("STATUS", "SCOPE"),
     "packagers": ("SUFFIX",),
     "transports": (),
+    "sections": (),
+    "commands": ("HELP",),
 }
 
 

@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from edgecompress.core.model import Artifact, Context, Dim, Measured, Request, TensorSpec
-from edgecompress.reporting import report_json
+from edgecompress.reporting import model, report_json
 
 HOSTILE = "</svg><script>alert('1')</script>\"&|`*\x1b[31m\u202eعربي"
 MEDIANS = {"int8": 0.302, "openvino-int8": 0.335, "int8-dynamic": 2.9, "fp32": 0.581, "openvino-fp32": 0.552}
@@ -291,5 +289,5 @@ SAMPLES = {
 
 def written(asked: Request) -> dict[str, Any]:
     """The report.json that the stage writes for a request."""
-    table: dict[str, Any] = msgspec.to_builtins(report_json.report(asked))
+    table: dict[str, Any] = model.to_json(report_json.report(asked))
     return table

@@ -77,6 +77,11 @@ def test_a_command_conforms(name: str, tmp_path: Path) -> None:
     conformance.check_command(name, tmp_path)
 
 
+@of("sections")
+def test_a_section_conforms(name: str, tmp_path: Path) -> None:
+    conformance.check_section(name, tmp_path)
+
+
 @of("sensors")
 def test_a_sensor_conforms(name: str, tmp_path: Path) -> None:
     conformance.check_sensor(name, tmp_path)

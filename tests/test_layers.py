@@ -138,7 +138,7 @@ def test_the_top_of_a_file_imports_the_standard_library_only(name: str) -> None:
     """But for nets, the report, the card (classes of msgspec's) and the Trainer's callback: a start imports none."""
     roots = {n.split(".")[0] for n in imports(MODULES[name], everywhere=False)}
     typed = (f"{PACKAGE.name}.reporting.", f"{PACKAGE.name}.core.model_card")
-    own = {"msgspec"} if name.startswith(typed) else set()
+    own = {"msgspec"} if name.startswith(typed) or ".sections." in name else set()
     of_torch = (f"{PACKAGE.name}.formats.onnx_import.", f"{PACKAGE.name}.extras.schedules.nets")
     own |= {"numpy", "torch"} if name.startswith(of_torch) else set()
     own |= {"transformers"} if name == f"{PACKAGE.name}.extras.schedules.hugging_face" else set()

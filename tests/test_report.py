@@ -549,8 +549,8 @@ def test_the_terminal_needs_no_heavy_library(made: Artifact) -> None:
 import json, sys
 from msgspec.structs import replace
 from rich.console import Console
-from edgecompress.reporting import terminal
-Console().print(terminal.render(json.load(open(sys.argv[1]))))
+from edgecompress.reporting import model, terminal
+Console().print(terminal.render(model.of(json.load(open(sys.argv[1])))))
 heavy = {"numpy", "torch", "vl_convert", "onnx"} & set(sys.modules)
 sys.exit(f"imported {heavy}" if heavy else 0)
 """

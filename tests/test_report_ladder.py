@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from edgecompress.reporting import guard, model
+from edgecompress.core.model import Context, Request
+from edgecompress.reporting import model
 from edgecompress.reporting.request import ReportRequest
+from edgecompress.reporting.sections import guard
 
 
 def top1(lost: int, gained: int = 0) -> dict[str, Any]:
@@ -39,22 +42,21 @@ def found(judged: dict[str, Any] | None, plain: dict[str, Any] | None) -> model.
     facts |= {"budget": {"items_lost": 1}, "costs": {"plain": 1.0, "keep-1": 1.07}, "cells": cells, "plain_test": plain}
     metric = msgspec.convert(judged, model.Metric | None)
     variants = [model.Variant("int8", verify=model.Verification(metric=metric))]
-    return model.Report(
-        schema=model.SCHEMA,
-        variants=[],
-        ladders=guard.of_request(ReportRequest(guards={"int8/guard": facts}), variants),
-    )
+    report = model.Report(schema=model.SCHEMA, variants=variants)
+    request = Request({}, Path(), {}, Context())
+    report.rest = {guard.KEY: guard.found(request, ReportRequest(guards={"int8/guard": facts}), report)}
+    return report
 
 
 def test_what_is_recovered_is_a_share_of_the_plain_loss_on_test() -> None:
-    (ladder,) = found(top1(6, 1), top1(22, 2)).ladders
+    (ladder,) = found(top1(6, 1), top1(22, 2)).rest[guard.KEY]
     assert (ladder.plain_loss, ladder.loss, ladder.limit) == (0.04, 0.01, 0.002)
     assert ladder.recovered == pytest.approx(0.75)
 
 
 def test_where_plain_lost_nothing_nothing_is_recovered() -> None:
-    assert found(top1(0), top1(1, 3)).ladders[0].recovered is None
-    assert found(None, top1(9)).ladders[0].recovered is None
+    assert found(top1(0), top1(1, 3)).rest[guard.KEY][0].recovered is None
+    assert found(None, top1(9)).rest[guard.KEY][0].recovered is None
 
 
 def test_each_rung_is_told_with_its_gain_its_cost_or_why_it_does_not_apply() -> None:
@@ -69,5 +71,6 @@ def test_layers_that_were_kept_alone_are_told_with_what_they_cost() -> None:
 
 
 def test_a_run_without_a_guard_has_no_ladder() -> None:
-    report = model.Report(schema=model.SCHEMA, variants=[], ladders=guard.of_request(ReportRequest(), []))
+    report = model.Report(schema=model.SCHEMA, variants=[])
+    assert guard.found(Request({}, Path(), {}, Context()), ReportRequest(), report) == []
     assert not guard.table(report).rows and not guard.figure(report).panels

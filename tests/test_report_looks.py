@@ -35,13 +35,12 @@ from edgecompress.reporting import (
     model,
     pareto,
     power,
-    profiler_figures,
-    profiler_tables,
     profilers,
     roofline,
     tables,
     terminal,
 )
+from edgecompress.reporting.sections import sustained
 
 pytestmark = pytest.mark.slow
 Report = dict[str, Any]
@@ -167,8 +166,8 @@ def test_watts_of_a_long_run_keep_their_status() -> None:
         "subject": "int8",
         "baseline": "",
     }
-    assert {row[-1] for row in profiler_tables.windows(model.of(report)).rows} == {"5.000 W, replayed"}
-    assert "power, replayed, W" in [panel.heading for panel in profiler_figures.sustained(model.of(report)).panels]
+    assert {row[-1] for row in sustained.windows(model.of(report)).rows} == {"5.000 W, replayed"}
+    assert "power, replayed, W" in [panel.heading for panel in sustained.figure(model.of(report)).panels]
 
 
 def test_a_sensor_without_samples_shows_its_windows_alone(board: Request, tmp_path: Path) -> None:

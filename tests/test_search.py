@@ -22,18 +22,19 @@ from edgecompress.commands import search
 from edgecompress.core import catalog, config, environments
 from edgecompress.core.errors import ConfigError, InputError, MissingDependency, NotFound
 from edgecompress.core.settings import Knob, SearchSpace, Target
+from edgecompress.extras.search.sections import recipe_search
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.searches import front, recipe_space
 from edgecompress.pipeline.searches.recipe_space import Fixed, RecipeSpace
 from edgecompress.pipeline.searches.study import TrialStudy
-from edgecompress.reporting import html, markdown, model, recipe_search
+from edgecompress.reporting import html, markdown, model
 from edgecompress.reporting.request import ReportRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 SQUEEZE = '''"""Takes bytes off a null net; the more, the louder it answers."""
 import json
 from dataclasses import dataclass
-from edgecompress.core.model import Artifact
+from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.core.settings import Knob
 
 REQUIRES = ()
@@ -325,8 +326,11 @@ def test_the_report_shows_the_front_what_mattered_and_every_trial() -> None:
     broken = {"number": 4, "words": "onnx int4", "runtime": "onnx", "values": {}, "inside": False, "change": ""}
     every = [*({**row, **shared} for row in told), {**shared, **broken, "reason": "changed nothing"}]
     facts = {"id": "ab", "objectives": ["latency", "accuracy"], "baseline": "fp32", "why": "4 trials", "trials": every}
+    from edgecompress.core.model import Context, Request
+
     request = ReportRequest(search={**facts, "front": [1, 0], "importances": {"runtime": 0.75}})  # type: ignore[typeddict-item]
-    report = model.Report(schema=model.SCHEMA, variants=[], search=recipe_search.of_request(request))
+    report = model.Report(schema=model.SCHEMA, variants=[])
+    report.rest = {recipe_search.KEY: recipe_search.found(Request({}, Path(), {}, Context()), request, report)}
     page, text = html.page(report), markdown.page(report)
     assert page.count('aria-roledescription="trial"') == 3 and "What the search found" in page
     for words in (

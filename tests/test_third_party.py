@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,26 @@ def test_a_technique_conforms_and_is_listed_planned_and_reported(home: Home) -> 
     assert any(row["stage"] == "theirs/round" for row in report["stages"])
     wrong = ["--set", "variant.theirs.digit=1"]
     home.cli("plan", home.asked["model"], "--data", home.asked["data"], "--target", "own", *wrong, code=2)
+
+
+@of("edgecompress-capability-levels")
+def test_a_capability_is_one_folder_with_a_technique_a_section_and_a_command(home: Home) -> None:
+    for kind in ("technique", "section", "command"):
+        assert home.cli("conformance", "levels", "--kind", kind).splitlines()[1].split()[-1] == "yes"
+    assert "few-levels" in home.cli("techniques")
+    assert re.search(r"levels +say how far levels are apart\s+\(experimental\)", home.cli("--help"))
+    assert home.cli("levels", "5") == "5 levels are 0.25 apart\n"
+    more = 'compress = [{ use = "few-levels", levels = 3 }]'
+    home.file("targets/own.toml", TARGET.format(runtime="null", more=more))
+    report = home.deploy(target="own")
+    assert report["levels"] == [{"variant": "theirs", "levels": 3, "moved": 0.0}]
+    page = (home.folder / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Levels</h2>" in page and "## Levels" in (home.folder / "out" / "report.md").read_text(encoding="utf-8")
+    assert "moved by" in home.cli("report", "out", "--verbose")
+    without = {**home.env, "PYTHONPATH": str(ROOT)}
+    words = ["report", "out", "--json"]
+    read = subprocess.run([*CLI, *words], cwd=home.folder, env=without, capture_output=True, text=True, check=True)
+    assert json.loads(read.stdout)["levels"] == report["levels"]
 
 
 @of("edgecompress-runtime-echo")

@@ -44,6 +44,7 @@ LISTS = {
     "profilers": "further measurements of the fastest variants",
     "transports": "ways to reach a device",
     "packagers": "formats of packages for apps",
+    "sections": "parts of the report that are plug-ins",
 }
 SHOWN = {"targets": "x86", "devices": "host", "profiles": "quick"}
 BUG = "this is a bug: please report the text above with the output of `edgecompress doctor` to the project"

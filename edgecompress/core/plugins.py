@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from edgecompress.core.protocols import Arena, ChangeableNet, Counter, Meter, Session, Shell, Subject
     from edgecompress.core.settings import Knob
 
+    Report: TypeAlias = Any  # of reporting, which is above: reporting.model.Report and so on
+    ReportRequest: TypeAlias = Any
+    TextTable: TypeAlias = Any
+    Figure: TypeAlias = Any
+
 P = TypeVar("P", bound="Plugin")
 Options: TypeAlias = Any  # an instance of a plug-in's own class of that name
 STABLE, EXPERIMENTAL = "stable", "experimental"
@@ -343,6 +348,38 @@ class CommandPlugin(Plugin):
     """In the place of `run`: the commands below it, a cli.arguments.Command each."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SectionPlugin(Plugin):
+    """One section of the report, in each of its forms.
+
+    What it tells is data of its own, under KEY of report.json, or what a PROFILER found, or of the rest of the report.
+    """
+
+    title: str
+    """Its heading."""
+    order: int = 100
+    """Its place among the others."""
+    place: str = ""
+    """The section of the core that it stands in: "memory" or "operators"; by default it is one of its own."""
+    key: str = ""
+    """The key of report.json that its data stand under."""
+    data: Any = field(default=None, metadata={"key": "Data"})
+    """The class of its data, a reporting.model.Part, or a list of one: the schema and the checks of a reader."""
+    found: Callable[[Request, ReportRequest, Report], Any] | None = None
+    """Its data, by what the stage of the report was given (artifacts by role) and what is in the report by then."""
+    profiler: str = ""
+    """The profiler whose findings it shows, in the place of their words."""
+    shape: Mapping[str, Json] = field(default_factory=dict)
+    """What is read of the profiler's answer, in the words of reporting.profilers: others are refused."""
+    tables: Callable[[Report], Sequence[TextTable]]
+    """The tables of a reporting.model.Report, each a reporting.tables.TextTable; where the first is empty, so is the
+    section."""
+    opened: int = 1
+    """How many of them stand open on the page; the others are folded."""
+    figures: Callable[[Report], Sequence[Figure]] | None = None
+    """Its figures, each a reporting.figure_style.Figure."""
+
+
 KINDS: Mapping[str, type[Plugin]] = {
     "techniques": TechniquePlugin,
     "runtimes": RuntimePlugin,
@@ -351,6 +388,7 @@ KINDS: Mapping[str, type[Plugin]] = {
     "profilers": ProfilerPlugin,
     "packagers": PackagerPlugin,
     "commands": CommandPlugin,
+    "sections": SectionPlugin,
 }
 
 

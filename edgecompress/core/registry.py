@@ -26,6 +26,7 @@ PLACES = {
     "runtimes": ("engines/*/runtimes",),
     "techniques": ("techniques", "engines/*/techniques"),
     "commands": ("cli/commands",),
+    "sections": ("reporting/sections",),
 }
 CONSTANT = re.compile(r"^([A-Z]+) = (\".*\"|[0-9]+)$", re.MULTILINE)
 
@@ -192,6 +193,12 @@ def sensors() -> list[plugins.SensorPlugin]:
 def packagers() -> list[plugins.PackagerPlugin]:
     """Every packager that can be imported."""
     return [packager(name) for name, _ in every("packagers")]
+
+
+def sections() -> list[plugins.SectionPlugin]:
+    """Every section of the report, in their order."""
+    found = [_described(plugins.SectionPlugin, "sections", name) for name, _ in every("sections")]
+    return sorted(found, key=lambda section: section.order)
 
 
 def of_format(kind: str) -> list[plugins.RuntimePlugin]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from edgecompress.core import registry
 from edgecompress.core.json import Json
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, direction
 from edgecompress.core.quantities import unit as unit_of
@@ -13,13 +14,9 @@ from edgecompress.reporting import (
     compression,
     compression_gains,
     external_section,
-    guard,
     instructions,
     pareto,
     power,
-    profiler_figures,
-    recipe_search,
-    roofline,
     strength_search,
     training,
     vega,
@@ -54,12 +51,12 @@ NOT_RANKED = {"latency": "not raced", COUNTED: "not counted", CYCLES: "not estim
 def every(report: Report) -> list[Figure]:
     """All figures, in the order of the page."""
     own: tuple[Callable[[Report], Figure], ...] = (changes, tradeoff, histogram, ecdf, strip, operators)
-    others = (instructions.figure, roofline.figure, power.energy, power.traces, external_section.figure)
-    smaller = (compression.figure, compression_gains.figure, strength_search.figure, training.figure, guard.figure)
+    others = (instructions.figure, power.energy, power.traces, external_section.figure)
+    smaller = (compression.figure, compression_gains.figure, strength_search.figure, training.figure)
     return [
-        *(make(report) for make in (*own, recipe_search.figure, *smaller, *others)),
+        *(make(report) for make in (*own, *smaller, *others)),
         pareto.figure(report, report.pareto),
-        *profiler_figures.every(report),
+        *(figure for section in registry.sections() if section.figures for figure in section.figures(report)),
     ]
 
 

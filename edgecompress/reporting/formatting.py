@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from edgecompress.core.plain_text import escaped
 from edgecompress.core.plain_text import plural as plural
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.quantities import unit as unit_of
-from edgecompress.reporting.model import UNTOLD, Gain, Number, PowerTrace, Report, Variant, of
+from edgecompress.reporting.model import UNTOLD, Gain, Number, PowerTrace, Report, Variant, of, to_json
 
 GUESSED = ("estimated", "simulated")
 DASH = "–"
@@ -145,7 +143,7 @@ def times(value: float) -> str:
 
 def clean(report: Report) -> Report:
     """A report with all its words `cleaned`."""
-    return of(cleaned(msgspec.to_builtins(report)))
+    return of(cleaned(to_json(report)))
 
 
 def cleaned(value: object) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from edgecompress.core import registry
+from edgecompress.core.plugins import SectionPlugin
 from edgecompress.core.quantities import CYCLES
 from edgecompress.reporting import (
     before_after,
@@ -16,13 +18,10 @@ from edgecompress.reporting import (
     estimates,
     external_section,
     figures,
-    guard,
     instructions,
     pareto,
     power,
-    profiler_tables,
-    recipe_search,
-    roofline,
+    profilers,
     strength_search,
     tables,
     training,
@@ -159,7 +158,7 @@ def _sections(report: Report) -> list[Raw]:
         *_profilers(report, fig),
         section("Operators", rows(tables.operators), *_operators(report, fig)),
         section("Does it compute the same", *_proof(report, rows)),
-        section("Memory", rows(tables.memory), fig("timeline"), *_folded(report, profiler_tables.timeline)),
+        section("Memory", rows(tables.memory), *_inside(report, "memory", fig)),
         section("Energy", rows(tables.energy), *_energy(report, fig)),
         *_elsewhere(report, fig),
         tag("div", _data(report), _environment(report), class_="columns"),
@@ -170,8 +169,7 @@ def _sections(report: Report) -> list[Raw]:
 def _operators(report: Report, fig: Draw) -> Iterator[Raw]:
     """Those that left the accelerator, those that take the time, and what bounds them."""
     yield from (*_titled(report, tables.fallback), *_titled(report, estimates.left))
-    yield from (*_titled(report, bottleneck.table), fig("operators"), fig("roofline"))
-    yield from (*_titled(report, roofline.table), *_folded(report, roofline.operators))
+    yield from (*_titled(report, bottleneck.table), fig("operators"), *_inside(report, "operators", fig))
 
 
 def _energy(report: Report, fig: Draw) -> Iterator[Raw]:
@@ -188,7 +186,6 @@ def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
         words = tag("div", sentences, _more("In numbers", as_table(report, compression_gains.table(report))))
         yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
     for title, table, drawn, more in (
-        (recipe_search.TITLE, recipe_search.table, ("search",), (recipe_search.mattered, recipe_search.trials)),
         ("What was compressed", compression.table, ("compressed",), parts),
         (
             "How the strength was found",
@@ -197,12 +194,14 @@ def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
             (strength_search.trials, strength_search.saved),
         ),
         ("Training", training.table, ("training",), (training.epochs,)),
-        ("What the guard mended", guard.table, ("ladders",), (guard.rungs, guard.layers)),
     ):
         if table(report).rows:
             near = _titled(report, strength_search.neighbours) if table is strength_search.table else []
             folded = [part for make in more for part in _folded(report, make)]
             yield section(title, as_table(report, table(report)), *near, fig(*drawn), *folded)
+    for each in registry.sections():
+        if not (each.profiler or each.place) and each.tables(report)[0].rows:
+            yield section(each.title, *_own(report, each, fig))
 
 
 def _called(gain: Gain) -> str:
@@ -220,23 +219,28 @@ def _speed(report: Report, rows: Show, fig: Draw) -> Raw:
     return section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
 
 
-PROFILERS: tuple[tuple[str, str, str, tuple[Make, ...]], ...] = (
-    ("sustained", "Over minutes", "sustained", (profiler_tables.sustained, profiler_tables.windows)),
-    ("periodic", "At a fixed rate", "periodic", (profiler_tables.periodic,)),
-    ("throughput", "Throughput by batch", "throughput", (profiler_tables.throughput,)),
-    ("cold", "From a cold start", "cold", (profiler_tables.cold,)),
-)
-IN_OTHERS = ("memory", "roofline")  # profilers whose figures stand in the sections of what they look at
-
-
 def _profilers(report: Report, fig: Draw) -> Iterator[Raw]:
-    """A section for each profiler that ran; of one that nobody here knows, its own words."""
-    known_ = {name: (title, figure, makers) for name, title, figure, makers in PROFILERS}
-    for name in (look.profiler for look in report.passes if look.profiler not in IN_OTHERS):
-        title, figure, makers = known_.get(name, (name, "", (lambda r, name=name: profiler_tables.findings(r, name),)))
-        first, *rest = (make(report) for make in makers)
-        more = [_more(table.title, as_table(report, table)) for table in rest if table.rows]
-        yield section(title, as_table(report, first), *([fig(figure)] if figure else []), *more)
+    """A section for each profiler that ran; of one that no section shows, its own words."""
+    known_ = {section.profiler: section for section in registry.sections() if section.profiler}
+    for name in (look.profiler for look in report.passes):
+        if name not in known_:
+            yield section(name, as_table(report, profilers.findings(report, name)))
+        elif not known_[name].place:
+            yield section(known_[name].title, *_own(report, known_[name], fig))
+
+
+def _own(report: Report, told: SectionPlugin, fig: Draw) -> list[Raw]:
+    """The tables and figures of a section that is a plug-in."""
+    first, rest = told.tables(report)[: told.opened], told.tables(report)[told.opened :]
+    shown = [as_table(report, table) for table in first if table.rows or table.empty]
+    drawn = [figure.name for figure in told.figures(report)] if told.figures else []
+    return [*shown, *([fig(*drawn)] if drawn else []), *(_more(t.title, as_table(report, t)) for t in rest if t.rows)]
+
+
+def _inside(report: Report, place: str, fig: Draw) -> list[Raw]:
+    """The sections that stand in one of ours."""
+    inside = [each for each in registry.sections() if each.place == place]
+    return [part for each in inside for part in _own(report, each, fig)]
 
 
 def _elsewhere(report: Report, fig: Draw) -> Iterator[Raw]:

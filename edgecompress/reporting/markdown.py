@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from edgecompress.core import registry
 from edgecompress.reporting import (
     bottleneck,
     compression,
@@ -11,13 +12,10 @@ from edgecompress.reporting import (
     environment,
     estimates,
     external_section,
-    guard,
     instructions,
     pareto,
     power,
-    profiler_tables,
-    recipe_search,
-    roofline,
+    profilers,
     strength_search,
     tables,
     training,
@@ -55,21 +53,6 @@ COMPRESSED = (
     strength_search.saved,
     training.table,
     training.epochs,
-    guard.table,
-    guard.rungs,
-    guard.layers,
-    recipe_search.table,
-    recipe_search.mattered,
-    recipe_search.trials,
-)
-LOOKS = (
-    profiler_tables.findings,
-    profiler_tables.sustained,
-    profiler_tables.periodic,
-    profiler_tables.throughput,
-    profiler_tables.cold,
-    profiler_tables.timeline,
-    roofline.table,
 )
 PROOF = (
     environment.agreed,
@@ -110,7 +93,10 @@ def page(report: Report) -> str:
 
 def _tables(report: Report) -> list[TextTable]:
     facts = (tables.data(report), environment.table(report), environment.runtimes(report))
-    first = [make(report) for make in (*MEASURED, *COMPRESSED, *LOOKS, *PROOF)]
+    own = [table for section in registry.sections() if not section.profiler for table in section.tables(report)]
+    looks = [section.tables(report)[0] for section in registry.sections() if section.profiler]
+    first = [*(make(report) for make in (*MEASURED, *COMPRESSED)), *own, profilers.findings(report), *looks]
+    first += [make(report) for make in PROOF]
     return [*first, *_together(report), *facts, *(make(report) for make in REST)]
 
 

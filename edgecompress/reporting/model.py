@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, field
 
+from edgecompress.core import registry
 from edgecompress.core.model import Check, Measured, Status
 from edgecompress.core.quantities import QUANTITIES, unit
 from edgecompress.data.found_boxes import FoundFacts
@@ -756,77 +757,6 @@ class Fit(Part):
     trials: list[Trial] = []
 
 
-class SearchTrial(Part):
-    """A trial of `search`: its recipe in words, as much of each objective as is known, and the accuracy in words.
-
-    `values` are shares of the baseline's; that of accuracy is the loss on the split that chooses.
-    """
-
-    number: int
-    words: str
-    runtime: str
-    values: dict[str, float]
-    inside: bool
-    change: str
-    reason: str
-    took_s: float
-
-
-class RecipeSearch(Part):
-    """How `search` found the variants, and why it ended. `front` are numbers of trials, `importances` shares of 1."""
-
-    id: str
-    objectives: list[str]
-    baseline: str
-    why: str
-    trials: list[SearchTrial]
-    front: list[int]
-    importances: dict[str, float]
-
-
-class Rung(Part):
-    """A repair step of the accuracy guard, with what it loses on the split that chooses."""
-
-    rung: str
-    label: str
-    inside: bool
-    chosen: bool
-    sqnr_db: float | None
-    reason: str
-    loss: float | None = None
-    metric: Metric | None = None
-    size_bytes: float | None = None
-    ratio: float | None = None
-    before: list[str] = []
-    options: Table = {}
-
-
-class TriedLayer(Part):
-    """A layer that was tried alone in higher precision."""
-
-    name: str
-    sqnr_db: float | None
-    cost: float | None
-    gain: float | None
-    reason: str
-
-
-class Ladder(Part):
-    """The repair steps of a variant."""
-
-    variant: str
-    runtime: str
-    split: str
-    reason: str
-    budget: dict[str, float]
-    limit: float | None
-    plain_loss: float | None
-    loss: float | None
-    recovered: float | None
-    rungs: list[Rung]
-    layers: list[TriedLayer]
-
-
 class ExternalSession(Part):
     """One file of the folder's `measured`, by whose sha256 it is called, and the statistics of its latencies."""
 
@@ -946,9 +876,7 @@ class Report(Part, kw_only=True):
     passes: list[Look] = []
     variants: list[Variant]
     fits: list[Fit] = []
-    search: RecipeSearch | None = None
     elsewhere: list[ExternalRow] = []
-    ladders: list[Ladder] = []
     subject: str = ""
     baseline: str = ""
     deltas: list[Delta] = []
@@ -956,6 +884,7 @@ class Report(Part, kw_only=True):
     gains: list[Gain] = []
     notes: list[Note] = []
     summary: Summary = field(default_factory=Summary)
+    rest: Table = {}  # by key: what sections found, each as its class; of a section that is not here, as it came
 
     def __post_init__(self) -> None:
         self.source_artifact()
@@ -976,16 +905,37 @@ class Report(Part, kw_only=True):
 
 def of(document: object) -> Report:
     """The report that the JSON of one is. Raises ValueError: what is wrong with it, and where."""
-    return msgspec.convert(document, Report)
+    report = msgspec.convert(document, Report)
+    assert isinstance(document, Mapping)  # or it had raised
+    keys = {field.encode_name for field in msgspec.structs.fields(Report)}
+    report.rest = {str(key): value for key, value in document.items() if key not in keys}
+    for section in registry.sections():
+        if section.key in report.rest:
+            report.rest[section.key] = msgspec.convert(report.rest[section.key], section.data | None)
+    return report
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The JSON of a report: the keys of sections stand beside its own."""
+    document: dict[str, Any] = msgspec.to_builtins(report)
+    rest = document.pop("rest")
+    return {**document, **rest}
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of what this version writes: every key that it knows is there, and no other."""
-    schema = msgspec.json.schema(Report)
-    parts = schema["$defs"]
+    own = [s for s in registry.sections() if s.key and s.module.__name__.startswith("edgecompress.")]
+    shapes, parts = msgspec.json.schema_components(
+        [Report, *(section.data | None for section in own)], ref_template="#/$defs/{name}"
+    )
+    parts["Report"]["properties"] = {
+        **{key: shape for key, shape in parts["Report"]["properties"].items() if key != "rest"},
+        **{section.key: shape for section, shape in zip(own, shapes[1:], strict=True)},
+    }
     for part in parts.values():
         part["description"] = " ".join(part.get("description", "").split())
     for name in parts.keys() & {part.__name__ for part in Part.__subclasses__()}:
         parts[name] |= {"required": sorted(parts[name]["properties"]), "additionalProperties": False}
     parts["Number"] |= NULL_WITH_REASON
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:edgecompress:report:1", **schema}
+    about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:edgecompress:report:1"}
+    return {**about, **shapes[0], "$defs": parts}

@@ -11,78 +11,17 @@ from edgecompress.core import registry
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.reporting.model import Look, Number, Outcome, Report, Table
+from edgecompress.reporting.tables import TextTable
 
 KEPT = 2000  # items of a list in report.json: of more, every k-th
 
-# What a device answers is untrusted. A figure reads only what is listed here; the rest is kept as it came.
-# A number, one that may be null, text, a truth, one that may be null; [shape]: a list of them; {"?": shape}: or null.
-N, M, S, B, T = "number", "number or nothing", "text", "yes or no", "yes, no or nothing"
-_RATE = {"windows": N, "items_per_s": N, "median_ms": N}
-_TIMES = dict.fromkeys(("p50", "p95", "p99", "max"), M)
-_MEASURED = {"value": M, "unit": S, "status": S, "low": M, "high": M, "source": S, "scope": S, "reason": S}
-_STARTS = {key: {"median": M, "min": M, "max": M} for key in ("import_ms", "load_ms", "first_ms", "second_ms")}
-SHAPES: dict[str, Mapping[str, Json]] = {
-    "sustained": {
-        "series": [
-            {"t_s": N, "seconds": N, "runs": N, "median_ms": N, "p95_ms": M, "items_per_s": N}
-            | {"cpu_mhz": M, "temperature_c": M, "power_w": M}
-        ],
-        "burst": {"?": _RATE},
-        "sustained": {"?": _RATE},
-        "ratio": M,
-        "throttling": {"flagged": T, "reason": S, "evidence": [S]},
-        "power": {"status": S},
-    },
-    "periodic": {
-        "period_ms": N,
-        "rate_hz": N,
-        "n": N,
-        "due": N,
-        "response_ms": _TIMES,
-        "service_ms": _TIMES,
-        "wake_ms": _TIMES,
-        "floor": B,
-        "saturated": B,
-        "missed": N,
-        "missed_share": N,
-        "duty": N,
-        "responses_ms": [N],
-        "every": N,
-        "energy_per_period": _MEASURED,
-        "power": _MEASURED,
-    },
-    "throughput": {
-        "rows": [
-            {"batch": N, "runs": N, "items_per_s": N, "median_ms": N, "p95_ms": M, "ms_per_item": N}
-            | {"energy_per_item": _MEASURED}
-        ],
-        "knee": {"batch": N, "items_per_s": N, "reason": S},
-        "best": {"batch": N, "items_per_s": N},
-        "left_out": {},
-    },
-    "cold": {
-        "summary": {"warm": _STARTS, "dropped": {"?": _STARTS}},
-        "starts": [{"cache": S}],
-        "dropped": S,
-        "dropped_reason": S,
-    },
-    "memory": {
-        "timeline": [{"t_s": N, "rss_bytes": N, "phase": S}],
-        "phases": [
-            {"name": S, "begin_s": N, "end_s": N, "runs": M, "end_bytes": M}
-            | {"anon_bytes": M, "file_bytes": M, "peak_bytes": M}
-        ],
-        "baseline_bytes": M,
-        "peak_over_bytes": M,
-        "reason": S,
-        "split_reason": S,
-    },
-    "roofline": {
-        "compute": {"gflops": M, "reason": S},
-        "bandwidth": {"gb_per_s": M, "reason": S},
-        "ops": [{"name": S, "type": S, "ms": N}],
-        "why": S,
-    },
+# What a device answers is untrusted. A figure reads only what the SHAPE of its section lists; the rest is kept as it
+# came. One of these words; [shape]: a list of them; {"?": shape}: or null.
+NUMBER, NULLABLE, TEXT = "number", "number or nothing", "text"
+TRUTH, MAYBE = "yes or no", "yes, no or nothing"
+MEASURED: Mapping[str, Json] = {
+    **dict.fromkeys(("unit", "status", "source", "scope", "reason"), TEXT),
+    **dict.fromkeys(("value", "low", "high"), NULLABLE),
 }
 
 
@@ -103,12 +42,16 @@ def _answer(name: str, raw: Table) -> Outcome:
     if "crashed" in raw:
         return Outcome(f"crashed: {raw['crashed']}")
     answer = {key: thinned(value) for key, value in raw.items() if key != "environment"}
-    if wrong := next(_wrong(answer, SHAPES.get(name, {}), ""), ""):
+    if wrong := next(_wrong(answer, _shape(name), ""), ""):
         return Outcome(f"its answer cannot be read: {wrong}")
     try:
         return Outcome("", _lines(name, answer), answer)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         return Outcome(f"its answer cannot be read: {error!r}")
+
+
+def _shape(name: str) -> Mapping[str, Json]:
+    return next((section.shape for section in registry.sections() if section.profiler == name), {})
 
 
 def _lines(name: str, answer: Table) -> list[str]:
@@ -149,11 +92,11 @@ def _mismatch(value: object, at: str, kind: str) -> str:
 
 def _is(value: object, kind: str) -> bool:
     if value is None:
-        return kind in (M, T)
+        return kind in (NULLABLE, MAYBE)
     if isinstance(value, bool):
-        return kind in (B, T)
+        return kind in (TRUTH, MAYBE)
     finite = isinstance(value, (int, float)) and abs(value) < float("inf")
-    return (kind in (N, M) and finite) or (kind == S and isinstance(value, str))
+    return (kind in (NUMBER, NULLABLE) and finite) or (kind == TEXT and isinstance(value, str))
 
 
 def number(told: Table) -> Number:
@@ -165,3 +108,13 @@ def answers(report: Report, name: str) -> dict[str, Table]:
     """variant -> what the profiler found of it, where it found something."""
     looks = (look for look in report.passes if look.profiler == name)
     return {v: outcome.answer for look in looks for v, outcome in look.variants.items() if outcome.answer}
+
+
+def findings(report: Report, name: str = "") -> TextTable:
+    """What each profiler (or only `name`) says of each variant in its own words, or why it says nothing."""
+    rows = []
+    for look in report.passes:
+        for variant, outcome in look.variants.items() if name in ("", look.profiler) else ():
+            rows += [(variant, look.profiler, line) for line in ([outcome.why] if outcome.why else outcome.lines)]
+    head = ("variant", "profiler", "what it found")
+    return TextTable("Profilers", head, tuple(rows))

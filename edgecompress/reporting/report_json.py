@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from edgecompress.core import registry
 from edgecompress.core.model import WARNINGS, Artifact, Request
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import (
@@ -14,11 +15,9 @@ from edgecompress.reporting import (
     bottleneck,
     compression_gains,
     environment,
-    guard,
     model,
     pareto,
     profilers,
-    recipe_search,
     roofline,
     slowdown,
     strength_search,
@@ -66,15 +65,14 @@ def report(request: Request) -> Report:
         passes=profilers.table(inputs),
         variants=variants.table(request, job),
         fits=strength_search.of_request(job),
-        search=recipe_search.of_request(job),
         elsewhere=msgspec.convert(job.elsewhere, list[ExternalRow]),
     )
-    report.ladders = guard.of_request(job, report.variants)
     roofs = profilers.answers(report, "roofline")
     for v in report.variants:
         artifact = inputs.get(f"{v.name}/artifact")
         v.roofline = roofline.joined(artifact, roofs.get(v.name))
         v.bottleneck = bottleneck.of_variant(report, v, artifact)
+    report.rest = {section.key: section.found(request, job, report) for section in registry.sections() if section.found}
     return _concluded(report)
 
 

@@ -8,16 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from edgecompress.core import registry
 from edgecompress.core.plain_text import aligned, fitted
 from edgecompress.reporting import (
     bottleneck,
     compression_gains,
     estimates,
     external_section,
-    guard,
     precision,
-    profiler_tables,
-    recipe_search,
+    profilers,
     strength_search,
     tables,
 )
@@ -114,15 +113,14 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
         tables.precisions,
         estimates.table,
         compression_gains.table,
-        recipe_search.table,
         strength_search.table,
-        guard.table,
-        guard.rungs,
         tables.slow,
         bottleneck.table,
-        profiler_tables.findings,
+        profilers.findings,
     )
-    for table in (table for table in (make(told) for make in own) if table.rows):
+    others = [section for section in registry.sections() if not section.profiler]
+    shown = [*(make(told) for make in own), *(t for s in others for t in s.tables(told)[: s.opened])]
+    for table in (table for table in shown if table.rows):
         yield from ("", _table(table, {}))
 
 

@@ -17,14 +17,12 @@ FILES = ("report.json", "report.md", "report.html")
 
 def run(request: Request) -> Artifact:
     """The stage: every input's facts as report.json, report.md and report.html; kind "report"."""
-    import msgspec
-
-    from edgecompress.reporting import report_json
+    from edgecompress.reporting import model, report_json
 
     request.progress(0.1, "reading the measurements")
     report = report_json.report(request)
     request.progress(0.4, "drawing the figures")
-    _write(request.out, msgspec.to_builtins(report), report)
+    _write(request.out, model.to_json(report), report)
     summary = report.summary
     facts = {"sentence": summary.sentence, "outcome": summary.outcome, "variant": summary.variant}
     return Artifact(request.out, "report", facts=facts).write()

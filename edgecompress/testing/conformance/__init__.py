@@ -18,6 +18,7 @@ from edgecompress.testing.conformance.packagers import (
 )
 from edgecompress.testing.conformance.profilers import check_pass
 from edgecompress.testing.conformance.runtimes import check_runtime
+from edgecompress.testing.conformance.sections import check_section
 from edgecompress.testing.conformance.sensors import WINDOW_S, check_sensor
 from edgecompress.testing.conformance.targets import check_target
 from edgecompress.testing.conformance.techniques import check_technique
@@ -52,6 +53,7 @@ __all__ = [
     "check_packager",
     "check_pass",
     "check_runtime",
+    "check_section",
     "check_sensor",
     "check_target",
     "check_technique",

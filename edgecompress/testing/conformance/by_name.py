@@ -15,6 +15,7 @@ from edgecompress.testing.conformance.commands import check_command
 from edgecompress.testing.conformance.packagers import check_packager
 from edgecompress.testing.conformance.profilers import check_pass
 from edgecompress.testing.conformance.runtimes import check_runtime
+from edgecompress.testing.conformance.sections import check_section
 from edgecompress.testing.conformance.sensors import check_sensor
 from edgecompress.testing.conformance.targets import check_target
 from edgecompress.testing.conformance.techniques import check_technique
@@ -28,6 +29,7 @@ CHECKS: Mapping[str, Callable[[str, Path], None]] = {
     "transports": check_transport,
     "packagers": check_packager,
     "commands": check_command,
+    "sections": check_section,
     "targets": lambda name, _: check_target(catalog.path_of("targets", name)),
 }
 KINDS = {"engine": "runtimes", **{kind.removesuffix("s"): kind for kind in CHECKS}}

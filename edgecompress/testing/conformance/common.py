@@ -25,6 +25,7 @@ FIELD_TYPES: Mapping[str, type] = {
     "Mapping": collections.abc.Mapping,
     "Callable": collections.abc.Callable,  # type: ignore[dict-item]
     "Status": str,
+    "Any": object,
 }
 NEARLY = 0.8  # of a name's letters, as difflib counts them
 

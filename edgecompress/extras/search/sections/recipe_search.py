@@ -8,23 +8,72 @@ from typing import Any
 import msgspec
 
 from edgecompress.core.json import Json
+from edgecompress.core.model import Request
 from edgecompress.reporting.figure_style import COLOURS, Figure, Panel, axis, paint, quantity
 from edgecompress.reporting.formatting import DASH, plural, significant
-from edgecompress.reporting.model import RecipeSearch, Report, SearchTrial
+from edgecompress.reporting.model import Part, Report
 from edgecompress.reporting.request import ReportRequest
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
 TITLE = "What the search found"
+KEY = "search"
+ORDER = 10
 _CAPTION = (
     "Each dot is a trial inside the limits: as shares of {baseline}, accuracy as the loss on the split that chooses, "
     "so left and below is better. Full: on the front. Pale: another trial is as good in all and better in one. {whose}."
 )
 
 
-def of_request(job: ReportRequest) -> RecipeSearch | None:
+class SearchTrial(Part):
+    """A trial of `search`: its recipe in words, as much of each objective as is known, and the accuracy in words.
+
+    `values` are shares of the baseline's; that of accuracy is the loss on the split that chooses.
+    """
+
+    number: int
+    words: str
+    runtime: str
+    values: dict[str, float]
+    inside: bool
+    change: str
+    reason: str
+    took_s: float
+
+
+class RecipeSearch(Part):
+    """How `search` found the variants, and why it ended. `front` are numbers of trials, `importances` shares of 1."""
+
+    id: str
+    objectives: list[str]
+    baseline: str
+    why: str
+    trials: list[SearchTrial]
+    front: list[int]
+    importances: dict[str, float]
+
+
+Data = RecipeSearch
+
+
+def found(request: Request, job: ReportRequest, report: Report) -> RecipeSearch | None:
     """The search whose best trials a deploy raced; None where none did."""
     return msgspec.convert(dict(job.search), RecipeSearch) if job.search else None
+
+
+def tables(report: Report) -> list[TextTable]:
+    """Its front, the knobs that decided, its trials."""
+    return [table(report), mattered(report), trials(report)]
+
+
+def figures(report: Report) -> list[Figure]:
+    """The front."""
+    return [figure(report)]
+
+
+def _found(report: Report) -> RecipeSearch | None:
+    found: RecipeSearch | None = report.rest.get(KEY)
+    return found
 
 
 def _axis(name: str) -> str:
@@ -47,7 +96,7 @@ def _state(found: RecipeSearch, trial: SearchTrial) -> str:
 
 def table(report: Report) -> TextTable:
     """The front."""
-    found = report.search
+    found = _found(report)
     if found is None:
         return TextTable(TITLE, (), ())
     trials = {trial.number: trial for trial in found.trials}
@@ -58,14 +107,15 @@ def table(report: Report) -> TextTable:
 
 def mattered(report: Report) -> TextTable:
     """How much each knob decides whether a trial is among the best."""
-    shares = report.search.importances if report.search else {}
+    found = _found(report)
+    shares = found.importances if found else {}
     rows = tuple((name, f"{100 * share:.0f} %") for name, share in shares.items())
     return TextTable("Which knobs mattered", ("knob", "share"), rows)
 
 
 def trials(report: Report) -> TextTable:
     """Every trial."""
-    if (found := report.search) is None:
+    if (found := _found(report)) is None:
         return TextTable("Trials of the search", (), ())
     head = ("trial", "recipe", "accuracy", *map(_axis, found.objectives), "state", "seconds", "note")
     rows = (
@@ -80,7 +130,7 @@ def trials(report: Report) -> TextTable:
 
 def figure(report: Report) -> Figure:
     """The trials inside the limits, by the first objective and each other one."""
-    found = report.search
+    found = _found(report)
     if found is None or not found.front:
         return Figure("search", TITLE, "")
     runtimes = list(dict.fromkeys(trial.runtime for trial in found.trials))

@@ -2,29 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from edgecompress.core.model import Request
 from edgecompress.data import metric_limits, metrics
 from edgecompress.data.metrics import MetricComparison
 from edgecompress.reporting.figure_style import Figure, Panel, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, significant
-from edgecompress.reporting.model import Ladder, Report, Rung, TriedLayer, Variant
+from edgecompress.reporting.model import Metric, Part, Report, Table
 from edgecompress.reporting.request import GuardFacts, ReportRequest, RungFacts
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
+TITLE = "What the guard mended"
+KEY = "ladders"
+ORDER = 50
+OPENED = 2
 _CAPTION = (
     "What each rung loses on the split that chooses, in the order in which they were climbed. The line is the budget; "
     "of right answers it is the chance to keep it that decides. Full: chosen. The split that judges chose nothing."
 )
 
 
-def of_request(job: ReportRequest, variants: Sequence[Variant]) -> list[Ladder]:
+class Rung(Part):
+    """A repair step of the accuracy guard, with what it loses on the split that chooses."""
+
+    rung: str
+    label: str
+    inside: bool
+    chosen: bool
+    sqnr_db: float | None
+    reason: str
+    loss: float | None = None
+    metric: Metric | None = None
+    size_bytes: float | None = None
+    ratio: float | None = None
+    before: list[str] = msgspec.field(default_factory=list)
+    options: Table = msgspec.field(default_factory=dict)
+
+
+class TriedLayer(Part):
+    """A layer that was tried alone in higher precision."""
+
+    name: str
+    sqnr_db: float | None
+    cost: float | None
+    gain: float | None
+    reason: str
+
+
+class Ladder(Part):
+    """The repair steps of a variant."""
+
+    variant: str
+    runtime: str
+    split: str
+    reason: str
+    budget: dict[str, float]
+    limit: float | None
+    plain_loss: float | None
+    loss: float | None
+    recovered: float | None
+    rungs: list[Rung]
+    layers: list[TriedLayer]
+
+
+Data = list[Ladder]
+
+
+def found(request: Request, job: ReportRequest, report: Report) -> list[Ladder]:
     """Each ladder of a run, with what its end and the plain artifact lose on the split that verifies."""
-    verdicts = {v.name: msgspec.to_builtins(v.verify.metric) for v in variants if v.verify and v.verify.metric}
+    told = [v for v in report.variants if v.verify and v.verify.metric]
+    verdicts = {v.name: msgspec.to_builtins(v.verify.metric) for v in told if v.verify}
     return [_ladder(facts, verdicts.get(facts["variant"])) for facts in job.guards.values()]
+
+
+def tables(report: Report) -> list[TextTable]:
+    """The ladders, their rungs, the layers that were tried."""
+    return [table(report), rungs(report), layers(report)]
+
+
+def figures(report: Report) -> list[Figure]:
+    """The rungs."""
+    return [figure(report)]
+
+
+def _ladders(report: Report) -> list[Ladder]:
+    return report.rest.get(KEY) or []
 
 
 def _ladder(facts: GuardFacts, metric: MetricComparison | None) -> Ladder:
@@ -65,7 +131,7 @@ def _limit(budget: Mapping[str, float], metric: MetricComparison | None) -> floa
 def table(report: Report) -> TextTable:
     """Where each ladder ended, and how much of the plain artifact's loss that mends."""
     head = ("variant", "ends at", "plain loses on test", "it loses", "budget", "recovered", "how it ended")
-    return TextTable("What the guard mended", head, tuple(map(_row, report.ladders)))
+    return TextTable("What the guard mended", head, tuple(map(_row, _ladders(report))))
 
 
 def _row(ladder: Ladder) -> tuple[str, ...]:
@@ -78,7 +144,7 @@ def _row(ladder: Ladder) -> tuple[str, ...]:
 def rungs(report: Report) -> TextTable:
     """Each rung: what it loses on the split that chooses, how near it is, what it costs."""
     head = ("variant", "rung", "loses on select", "SQNR", "latency, plain = 1", "size", "note")
-    rows = ((f, r) for f in report.ladders for r in f.rungs)
+    rows = ((f, r) for f in _ladders(report) for r in f.rungs)
     return TextTable("The rungs of the ladder", head, tuple(_rung_row(f, r) for f, r in rows))
 
 
@@ -94,7 +160,7 @@ def _rung_row(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
 def layers(report: Report) -> TextTable:
     """The layers tried alone in higher precision: what each mends, and costs."""
     head = ("variant", "layer in higher precision", "SQNR then", "costs", "note")
-    rows = ((f.variant, cell) for f in report.ladders for cell in f.layers)
+    rows = ((f.variant, cell) for f in _ladders(report) for cell in f.layers)
     return TextTable("Layers kept in higher precision, one alone", head, tuple(_layer_row(v, c) for v, c in rows))
 
 
@@ -125,7 +191,7 @@ def figure(report: Report) -> Figure:
 
 
 def _panels(report: Report) -> Iterator[Panel]:
-    for ladder in report.ladders:
+    for ladder in _ladders(report):
         if any(r.loss is not None for r in ladder.rungs):
             yield Panel(_heading(ladder), _spec(ladder, colour(report, ladder.variant)), ladder.variant)
 

@@ -1,0 +1,105 @@
+"""What the profiler `cold` found: from nothing to the first answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgecompress.core.json import Json
+from edgecompress.reporting.figure_style import (
+    Figure,
+    Panel,
+    Values,
+    axis,
+    colour,
+    labels,
+    paint,
+    quantity,
+)
+from edgecompress.reporting.formatting import DASH, plain, text
+from edgecompress.reporting.model import Number, Report, Table
+from edgecompress.reporting.profilers import (
+    NULLABLE,
+    TEXT,
+    answers,
+)
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import Spec, described, unit
+
+TITLE = "From a cold start"
+PROFILER = "cold"
+ORDER = 40
+STARTS = ("import_ms", "load_ms", "first_ms", "second_ms")
+_COLD = "Import, load, first inference, left to right and pale to dark: medians of the starts."
+EACH = {key: {"median": NULLABLE, "min": NULLABLE, "max": NULLABLE} for key in STARTS}
+SHAPE: Mapping[str, Json] = {
+    "summary": {"warm": EACH, "dropped": {"?": EACH}},
+    "starts": [{"cache": TEXT}],
+    "dropped": TEXT,
+    "dropped_reason": TEXT,
+}
+
+
+def tables(report: Report) -> list[TextTable]:
+    """The starts."""
+    return [starts(report)]
+
+
+def figures(report: Report) -> list[Figure]:
+    """Them, drawn."""
+    return [figure(report)]
+
+
+def starts(report: Report) -> TextTable:
+    """From nothing to the first answer, the median of the starts and their ends."""
+    head = ("variant", "the files were", "import", "load", "first inference", "second inference")
+    rows = [row for v, a in answers(report, "cold").items() for row in _rows(v, a)]
+    return TextTable("From a cold start", head, tuple(rows))
+
+
+def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
+    summary = answer["summary"]
+    rows = [(name, "in memory already", *_medians(summary["warm"]))]
+    if summary["dropped"]:
+        return [*rows, (name, f"dropped from memory ({answer['dropped']})", *_medians(summary["dropped"]))]
+    why = answer["dropped_reason"]
+    return [*rows, (name, f"on disk only: {why}", *[DASH] * len(STARTS))] if why else rows
+
+
+def _medians(summary: Table) -> Sequence[str]:
+    return [_spread(summary[key]) for key in STARTS]
+
+
+def _spread(times: Table) -> str:
+    if times["median"] is None:
+        return DASH
+    return text(Number("", times["median"], "ms", low=times["min"], high=times["max"]), spread=True)
+
+
+def figure(report: Report) -> Figure:
+    """Import, load and first inference end to end, of each variant and of each way its files were."""
+    bars = [bar for v, a in answers(report, "cold").items() for bar in _bars(v, a, colour(report, v))]
+    spec = [Panel("", _spec(bars))] if bars else []
+    return Figure("cold", "From a cold start: what the first answer waits for", _COLD if spec else "", tuple(spec))
+
+
+def _bars(name: str, answer: Table, fill: str) -> Values:
+    bars: Values = []
+    for cache, word in (("warm", ""), ("dropped", ", from disk")):
+        begin = 0.0
+        for key, opacity in (("import_ms", 0.15), ("load_ms", 0.45), ("first_ms", 0.85)):
+            ms = (answer["summary"][cache] or {}).get(key, {}).get("median")
+            if ms is None:
+                continue
+            says = f"{name}{word}, {key.removesuffix('_ms')}: {plain(ms, 'ms')}"
+            ends = {"label": f"{name}{word}", "a": begin, "b": begin + ms}
+            bars.append({**ends, "fill": fill, "opacity": opacity, "says": says})
+            begin += ms
+    return bars
+
+
+def _spec(bars: Values) -> Spec:
+    y, x = labels(), quantity("a", axis("ms", grid=True), zero=True)
+    spans = described(
+        bars, {"type": "bar", "height": 18, "strokeWidth": 0.8}, "start", x=x, x2={"field": "b"}, y=y, **paint()
+    )
+    return unit(46 + 28 * len({b["label"] for b in bars}), [spans])

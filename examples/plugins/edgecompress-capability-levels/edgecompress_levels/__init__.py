@@ -1,0 +1,1 @@
+"""A capability in one folder: a technique, a section of the report, and a command."""
