@@ -4,7 +4,7 @@
     python benchmarks/advise.py recorded
     python benchmarks/advise.py judge [--nets NET,...] [--work DIR] [--json FILE]
 
-`prior` makes edgecompress/reporting/expected_gains.json, the table that ships: what deploys to x86 recorded in this
+`prior` makes edgecompress/extras/search/expected_gains.json, the table that ships: what deploys to x86 recorded in this
 folder, and the features of their nets, which are built and analyzed once more. Nothing is deployed.
 
 `recorded` ranks the target's variants for each recorded net by the records of the others: whether what shipped then is
@@ -37,8 +37,8 @@ import check as nets
 import strangers
 
 from edgecompress.core import catalog
-from edgecompress.reporting import expected_gains
-from edgecompress.reporting.expected_gains import PRIOR, Record, key
+from edgecompress.extras.search import expected_gains
+from edgecompress.extras.search.expected_gains import PRIOR, Record, key
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"

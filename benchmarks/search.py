@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import edgecompress
-from edgecompress.commands.search import target_toml
 from edgecompress.core import catalog, stats
+from edgecompress.extras.search.search import target_toml
 from edgecompress.reporting import model, sessions
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from edgecompress.commands.search import Loop
 from edgecompress.core import registry
 from edgecompress.core.settings import SearchSpace
-from edgecompress.pipeline.searches import front
-from edgecompress.pipeline.searches.recipe_space import DrawnRecipe, RecipeSpace
-from edgecompress.pipeline.searches.recipe_trial import TrialResult
-from edgecompress.pipeline.searches.study import TrialStudy
+from edgecompress.extras.search import front
+from edgecompress.extras.search.recipe_space import DrawnRecipe, RecipeSpace
+from edgecompress.extras.search.recipe_trial import TrialResult
+from edgecompress.extras.search.search import Loop
+from edgecompress.extras.search.study import TrialStudy
 
 OBJECTIVES = ("latency", "accuracy")
 CORNER = (1.0, 0.05)  # the baseline's latency, and the most that may be lost

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import edgecompress
-from edgecompress.commands.search import target_toml
 from edgecompress.core import catalog
 from edgecompress.core.quantities import LOWER_IS_BETTER
 from edgecompress.core.settings import Variant
+from edgecompress.extras.search.search import target_toml
 from edgecompress.reporting import model, sessions
 from edgecompress.reporting.model import Report
 

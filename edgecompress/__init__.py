@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from edgecompress.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from edgecompress.commands.advise import Advised, advise
     from edgecompress.commands.analyze import Analysis, AnalysisRequest, SensitivityRequest, analyze
     from edgecompress.commands.check import Checked, check
     from edgecompress.commands.deploy import deploy
@@ -15,15 +14,15 @@ if TYPE_CHECKING:
     from edgecompress.commands.job_run import Result
     from edgecompress.commands.package import package
     from edgecompress.commands.profile import profile
-    from edgecompress.commands.search import SearchResult, search
-    from edgecompress.commands.train import train
     from edgecompress.commands.verify import verify
     from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
     from edgecompress.extras.hugging_face.trim import Trimmed, trim
+    from edgecompress.extras.search.advise import Advised, advise
+    from edgecompress.extras.search.search import SearchResult, search
+    from edgecompress.extras.search.train import train
     from edgecompress.pipeline.job_request import Options
 
 _HOMES = {
-    "commands.advise": ("Advised", "advise"),
     "commands.analyze": ("Analysis", "AnalysisRequest", "SensitivityRequest", "analyze"),
     "commands.check": ("Checked", "check"),
     "commands.deploy": ("deploy",),
@@ -31,10 +30,11 @@ _HOMES = {
     "commands.job_run": ("Result",),
     "commands.package": ("package",),
     "commands.profile": ("profile",),
-    "commands.search": ("SearchResult", "search"),
-    "commands.train": ("train",),
     "commands.verify": ("verify",),
     "extras.hugging_face.trim": ("Trimmed", "trim"),
+    "extras.search.advise": ("Advised", "advise"),
+    "extras.search.search": ("SearchResult", "search"),
+    "extras.search.train": ("train",),
     "pipeline.job_request": ("Options",),
     "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
 }
@@ -75,12 +75,20 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")
     from importlib import import_module
 
-    from edgecompress.core import extras
-
-    room, *rest = home.split(".")
-    return getattr(extras.part(*rest) if room == "extras" else import_module(f"edgecompress.{home}"), name)
+    if lost := _lost(home):
+        raise ImportError(f"edgecompress.{name}: {lost}")
+    return getattr(import_module(f"edgecompress.{home}"), name)
 
 
 def __dir__() -> list[str]:
-    """What completion and `help` show."""
-    return sorted([*__all__, "__version__"])
+    """What completion and `help` show: no name of an extra that is not here, which cannot be imported."""
+    lost = {name for home, names in _HOMES.items() for name in names if _lost(home)}
+    return sorted({*__all__, "__version__"} - lost)
+
+
+def _lost(home: str) -> str:
+    """Why a module is not here, where it is of an extra, or ""."""
+    from edgecompress.core import extras
+
+    folder, extra, *_ = home.split(".")
+    return extras.lacking(extra) if folder == "extras" and not extras.is_here(extra) else ""

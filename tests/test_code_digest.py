@@ -81,6 +81,9 @@ CHANGES = [
     ("commands/deploy.py", set()),
     ("extras/mcp/commands/mcp.py", set()),
     ("extras/hugging_face/texts.py", {""}),
+    ("extras/search/commands/search.py", set()),
+    ("extras/search/expected_gains.json", set()),
+    ("extras/search/sections/new.py", {""}),
     ("demo/__init__.py", set()),
     ("core/__pycache__/new.pyc", set()),
 ]

@@ -19,7 +19,7 @@ from edgecompress.core import environments, registry
 from edgecompress.core.errors import BROKE, GRAVITY, UNDECIDED
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, Outcome, Stage, Substitute
-from edgecompress.core.plain_text import escaped, fitted, one_line, plural, wrapped
+from edgecompress.core.plain_text import escaped, fitted, one_line, wrapped
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
@@ -27,7 +27,6 @@ from edgecompress.pipeline.plan import Plan
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgecompress.commands.search import SearchResult
     from edgecompress.reporting.compare import ReportComparison
 
 
@@ -202,7 +201,7 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     if result.exit_code in BROKE:
         print(f"edgecompress: error: {one_line(result.message)}", file=sys.stderr)
     if args.json:
-        print_json({**_result_data(result), "summary": facts.get("summary")})
+        print_json({**result_data(result), "summary": facts.get("summary")})
         return result.exit_code
     if args.quiet:
         if result.exit_code not in BROKE:  # else the error has told it
@@ -222,61 +221,10 @@ def said(screen: Console, args: argparse.Namespace, words: str) -> None:
         line(screen, words)
 
 
-def trial(screen: Console, args: argparse.Namespace, row: Mapping[str, Any]) -> None:
-    """A line for a trial of a search: number, recipe, change of the accuracy, share of the baseline, state."""
-    if args.quiet:
-        return
-    values, first = row["values"], next((n for n in ("latency", "instructions", "size") if n in row["values"]), "")
-    share = f"{values[first]:.0%}" if first else ""
-    state = "ok" if row["inside"] else "lost" if row["change"] else "not built"
-    known = ", stored" if row.get("stored") else ""
-    line(screen, f"{row['number']:>4}  {cut(row['words'], 44):<44} {row['change']:>10} {share:>6}  {state}{known}")
-    if row["reason"]:
-        line(screen, f"      {row['reason'] if args.verbose else cut(row['reason'], width() - 6)}", "dim")
-
-
-def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> int:
-    """What a search found: the front, the knobs that mattered, the target to keep; then how its deploy ended."""
-    if args.json:
-        told = {**found.facts(), "target": str(found.target) if found.target else None}
-        print_json(
-            {"search": told, **_result_data(found.shipped), "summary": found.shipped.read_report().get("summary")}
-        )
-        return found.shipped.exit_code
-    if args.quiet:
-        return ended(screen, args, found.shipped)
-    built = sum(row["inside"] for row in found.rows)
-    tried = f"{plural(len(found.rows), 'trial')}, {built} inside the limits; ended: {found.why}"
-    line(screen, f"search {found.id}: {tried}")
-    line(screen, f"all but change and loss: share of what {found.baseline} takes, less is better", "dim")
-    rows = [("", "recipe", "change", *("loss" if name == "accuracy" else name for name in found.objectives))]
-    for row in found.front:
-        each = ((name, row["values"][name]) for name in found.objectives)
-        values = (f"{value:.3g}" if name == "accuracy" else f"{value:.1%}" for name, value in each)
-        rows.append((str(row["number"]), row["words"], row["change"], *values))
-    if found.front:
-        lines(screen, fitted([(*row[:1], *row[2:], row[1]) for row in rows], width()))
-    if found.importances:
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in [*found.importances.items()][:5])
-        line(screen, f"what mattered: {shares}")
-    if found.target:
-        lines(
-            screen, [f"kept as {_short(found.target)}; ship it again: edgecompress deploy --from-search {found.id}", ""]
-        )
-        lines(screen, ["# the best by the first objective", *_best(found), ""])
-    return ended(screen, args, found.shipped)
-
-
-def _best(found: SearchResult) -> list[str]:
-    """The first variant of the target, as its file has it."""
-    text = found.target.read_text(encoding="utf-8") if found.target else ""
-    return ["[[variant]]", *text.split("[[variant]]\n")[1].rstrip().splitlines()]
-
-
 def _places(result: Result) -> Iterable[str]:
     """Where it lies, and what one does with it next."""
     if result.out:
-        folder = _short(result.out)
+        folder = short(result.out)
         artifact = Artifact.read(result.out / "artifact")
         unsent = {CARD, *artifact.facts.get("here", ())}
         files = [file for file in artifact.path.rglob("*") if file.is_file() and file.name not in unsent]
@@ -284,7 +232,7 @@ def _places(result: Result) -> Iterable[str]:
         yield f"   {folder}/  report.html  deploy.json  {largest}"
         yield f"   next: {_packaging(result)}edgecompress package {shlex.quote(folder)}"
     elif result.report:
-        yield f"   report: {_short(result.report / 'report.html')}"
+        yield f"   report: {short(result.report / 'report.html')}"
 
 
 def _packaging(result: Result) -> str:
@@ -293,7 +241,7 @@ def _packaging(result: Result) -> str:
     return f"{environments.install_command(packager)}; " if environments.missing(packager) else ""
 
 
-def _short(path: Path) -> str:
+def short(path: Path) -> str:
     """A path as it is written from the working folder."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
@@ -303,7 +251,7 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
     code = max((result.exit_code for result in results.values()), key=GRAVITY.index)
     cost = _cost(args.began)
     if args.json:
-        facts = {name: {**_result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
+        facts = {name: {**result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
         print_json({"exit_code": code, **cost, "targets": facts})
         return code
     if args.quiet:
@@ -343,7 +291,7 @@ def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:
     """How a verification ended; returns its exit code."""
     facts = result.outcomes["verify"].facts
     if args.json:
-        print_json({**_result_data(result), "verify": facts})
+        print_json({**result_data(result), "verify": facts})
         return result.exit_code
     for check in () if args.quiet else facts.get("checks", []):
         mark = {True: "kept  ", False: "BROKEN", None: "not judged"}[check["ok"]]
@@ -353,7 +301,8 @@ def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:
     return result.exit_code
 
 
-def _result_data(result: Result) -> dict[str, Any]:
+def result_data(result: Result) -> dict[str, Any]:
+    """How a run ended, as JSON."""
     stages = [_outcome_data(o) for o in result.outcomes.values()]
     places = {"out": result.out and str(result.out), "report": result.report and str(result.report)}
     return {"exit_code": result.exit_code, "message": result.message, **places, "stages": stages}

@@ -14,7 +14,7 @@ from edgecompress.core.package_files import PACKAGE
 
 PLUGINS = tuple(PACKAGE / name for name in ("engines", "techniques"))  # each changes its own stages alone
 FRONT = ("cli", "commands", "demo", *(f"extras/{name}/commands" for name in COMMANDS))  # no code of a stage is there
-WITHOUT = (*PLUGINS, *(PACKAGE / name for name in FRONT))
+WITHOUT = (*PLUGINS, *(PACKAGE / name for name in FRONT), *PACKAGE.glob("extras/search/*.*"))  # nor beside the last
 ENGINE = re.compile(rb"edgecompress\.engines\.(\w+)")
 
 

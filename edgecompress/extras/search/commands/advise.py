@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
-    from edgecompress.commands import advise
+    from edgecompress.extras.search import advise
 
     one_target(args, "advise")
     with Progress(console.open(args), args) as progress:

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """Searches recipes for a target, and ships the best."""
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
-    from edgecompress.commands import search
+    from edgecompress.extras.search import screen, search
     from edgecompress.pipeline.job import job
 
     names = ("minutes", "trials", "patience", "sampler")
@@ -73,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
     }
     search.require()
     one_target(args, "search")
-    screen = console.open(args)
-    with Progress(screen, args) as progress:
+    shown = console.open(args)
+    with Progress(shown, args) as progress:
         made = job(**request)
-        found = search.run(made, request, options_of(args, progress), lambda row: console.trial(screen, args, row))
-    return console.searched(screen, args, found)
+        found = search.run(made, request, options_of(args, progress), lambda row: screen.trial(shown, args, row))
+    return screen.searched(shown, args, found)

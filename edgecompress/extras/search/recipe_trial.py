@@ -18,6 +18,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Outcomes, Stage, Substitute
 from edgecompress.core.settings import Profile, Variant
 from edgecompress.data import metrics
+from edgecompress.extras.search.recipe_space import DrawnRecipe, Table
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
 from edgecompress.pipeline.candidate_variant import Candidate, without_log
 from edgecompress.pipeline.job import Job
@@ -25,7 +26,6 @@ from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.pipeline.searches.accuracy_guard import Budget
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
-from edgecompress.pipeline.searches.recipe_space import DrawnRecipe, Table
 from edgecompress.pipeline.searches.standings import Standings
 
 TRIAL, BASELINE = "trial", "baseline"  # what the two are called where they are measured: for all trials the same

@@ -20,13 +20,14 @@ from edgecompress.core.model import seconds
 from edgecompress.core.operations import MULTIPLYING, Operation
 from edgecompress.core.plain_text import plural, wrapped
 from edgecompress.core.settings import TRAIN, Variant
+from edgecompress.extras.search import expected_gains
+from edgecompress.extras.search.expected_gains import KINDS, OBJECTIVES, Expected, Interval, Record
 from edgecompress.pipeline import conversion, first_stages, plan
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, default, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
-from edgecompress.reporting import expected_gains, history, read
-from edgecompress.reporting.expected_gains import KINDS, OBJECTIVES, Expected, Interval, Record
+from edgecompress.reporting import history, read
 
 WIDTH = 100
 TOLD = ("data", "profile", "samples", "batch", "seed")  # keywords that the command of a row names
@@ -50,7 +51,7 @@ RECIPES: Mapping[str, tuple[Sequence[Mapping[str, Json]], str]] = {
 
 @dataclass(frozen=True)
 class Advice:
-    """A row. `rank` from 1; 0 is one that does not fit, `why` says why. Gains: see reporting.expected_gains."""
+    """A row. `rank` from 1; 0 is one that does not fit, `why` says why. Gains: see expected_gains."""
 
     variant: str
     runtime: str
@@ -69,7 +70,7 @@ class Advice:
 class Advised:
     """The rows, the best first. `minutes`: of a deploy of all variants of the target.
 
-    `features`: see reporting.expected_gains; `shares`: of the MACs and the parameters, by kinds of layers; `data`:
+    `features`: see expected_gains; `shares`: of the MACs and the parameters, by kinds of layers; `data`:
     items by split, empty where none were given.
     """
 

@@ -12,11 +12,12 @@ import report_inputs
 from small_onnx import conv_net
 
 from edgecompress.cli.main import main
-from edgecompress.commands.advise import _ordered, advise
 from edgecompress.core.errors import EdgeError, InputError
+from edgecompress.extras.search import expected_gains
+from edgecompress.extras.search.advise import _ordered, advise
+from edgecompress.extras.search.expected_gains import KINDS, Record, expected
 from edgecompress.pipeline.job_request import Options
-from edgecompress.reporting import expected_gains, model
-from edgecompress.reporting.expected_gains import KINDS, Record, expected
+from edgecompress.reporting import model
 
 CONV = {"macs": 7.0, "weights": 5.0, "activations": 5.0, "convolutions": 1.0}
 OTHERS = dict.fromkeys(KINDS[1:], 0.0)

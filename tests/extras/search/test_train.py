@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import edgecompress
-from edgecompress.commands import train
 from edgecompress.core.errors import InputError
 from edgecompress.core.settings import Variant
+from edgecompress.extras.search import train
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
 from edgecompress.reporting import training as told

@@ -21,17 +21,18 @@ from edgecompress.core.json import Json, read_json
 from edgecompress.core.model import Stage, Substitute
 from edgecompress.core.plain_text import plural
 from edgecompress.core.settings import SearchSpace, Target, Variant
+from edgecompress.extras.search import front, recipe_space
+from edgecompress.extras.search.front import Row
+from edgecompress.extras.search.recipe_space import DrawnRecipe, RecipeSpace
+from edgecompress.extras.search.recipe_trial import BASELINE, BROKEN, MEASURED, Attempt, TrialBench, TrialResult
+from edgecompress.extras.search.study import TrialStudy
+from edgecompress.extras.search.study import require as require
 from edgecompress.pipeline import conversion, plan, store_place, variant_stages
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
-from edgecompress.pipeline.searches import accuracy_guard, front, recipe_space
-from edgecompress.pipeline.searches.front import Row
-from edgecompress.pipeline.searches.recipe_space import DrawnRecipe, RecipeSpace
-from edgecompress.pipeline.searches.recipe_trial import BASELINE, BROKEN, MEASURED, Attempt, TrialBench, TrialResult
-from edgecompress.pipeline.searches.study import TrialStudy
-from edgecompress.pipeline.searches.study import require as require
+from edgecompress.pipeline.searches import accuracy_guard
 
 FOLDER, FILE, TARGET, DATABASE = "searches", "search.json", "target.toml", "study.db"  # in a store; in FOLDER/ID
 REPEATS = 50  # recipes in a row that were drawn before: then the space is searched

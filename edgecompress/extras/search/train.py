@@ -15,6 +15,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage, Substitute
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Variant
+from edgecompress.extras.search.recipe_trial import change
 from edgecompress.pipeline import conversion, plan, variant_stages, verification
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.job import job as make_job
@@ -23,7 +24,6 @@ from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.pipeline.searches.accuracy_guard import Budget
-from edgecompress.pipeline.searches.recipe_trial import change
 from edgecompress.pipeline.variant_stages import Steps
 
 PARTS = 5  # of the minutes: four train nets that were narrowed, the last one trains the best to be rounded

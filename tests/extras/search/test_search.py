@@ -18,19 +18,18 @@ import nulls
 import plugins
 import pytest
 
-from edgecompress.commands import search
 from edgecompress.core import catalog, config, environments
 from edgecompress.core.errors import ConfigError, InputError, MissingDependency, NotFound
 from edgecompress.core.settings import Knob, SearchSpace, Target
+from edgecompress.extras.search import front, recipe_space, search
+from edgecompress.extras.search.recipe_space import Fixed, RecipeSpace
 from edgecompress.extras.search.sections import recipe_search
+from edgecompress.extras.search.study import TrialStudy
 from edgecompress.pipeline.job import Job, job
-from edgecompress.pipeline.searches import front, recipe_space
-from edgecompress.pipeline.searches.recipe_space import Fixed, RecipeSpace
-from edgecompress.pipeline.searches.study import TrialStudy
 from edgecompress.reporting import html, markdown, model
 from edgecompress.reporting.request import ReportRequest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 SQUEEZE = '''"""Takes bytes off a null net; the more, the louder it answers."""
 import json
 from dataclasses import dataclass
