@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -17,7 +17,7 @@ from edgecompress.core.catalog import Found, FoundSource, Setting
 from edgecompress.core.errors import ConfigError, InputError, NotFound, Unreachable, blamed, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
-from edgecompress.core.settings import MOST_THREADS, Device, Profile, Target
+from edgecompress.core.settings import MOST_THREADS, Device, Profile, Target, Variant
 from edgecompress.core.source import ResolvedSource
 from edgecompress.pipeline.job_request import How, Model, Name, Threads, default
 
@@ -71,6 +71,14 @@ class Job:
         """The folders of the user's own modules: that of the source's TOML, then the working folder."""
         beside = [str(self.source.toml.resolve().parent)] if self.source.toml else []
         return [*beside, str(Path.cwd())]
+
+    def having(self, variants: Iterable[Variant], only: tuple[str, ...] = ()) -> Job:
+        """The job with other variants in its target, of which `only` are asked for; without these all are.
+
+        Raises ValueError for two of one name, and for too many.
+        """
+        target = dataclasses.replace(self.target.value, variant=tuple(variants))
+        return dataclasses.replace(self, target=dataclasses.replace(self.target, value=target), only=only)
 
     def open_axes(self, runtime: str) -> Mapping[str, Mapping[str, str]]:
         """The axes that the source keeps open, as `dynamic` has them, as far as the runtime's files do."""
@@ -190,10 +198,9 @@ def _raced(job: Job, others: Sequence[int]) -> Job:
     more = [dataclasses.replace(v, name=f"{v.name}-{n}-threads", threads=n) for n in others for v in own]
     only = (*job.only, *(v.name for v in more)) if job.only else ()
     try:
-        target = dataclasses.replace(job.target.value, variant=(*job.target.value.variant, *more))
+        return job.having((*job.target.value.variant, *more), only)
     except ValueError as error:  # too many variants, or one that is there already
         raise InputError(f"threads: {job.target.path}: {error}; give fewer numbers, or --only") from error
-    return dataclasses.replace(job, target=dataclasses.replace(job.target, value=target), only=only)
 
 
 def _wrong_place(job: Job) -> str:

@@ -30,7 +30,7 @@ from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.conversion import Call
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.job_request import Name
-from edgecompress.pipeline.searches import accuracy_guard
+from edgecompress.pipeline.searches import accuracy_guard, on_select
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.variant_stages import Steps
@@ -275,7 +275,7 @@ def front(job: Job) -> list[Stage]:
     return [
         *((load, data) if source.random else (data, load)),
         *([_with_states(job)] if source.state else []),
-        golden(job, "golden", "test"),
+        golden(job, "test"),
         Stage("excerpt", "stages.shipped_items:run", excerpt, {"items": shipped_items.ITEMS}, estimate_s=0.5),
     ]
 
@@ -299,10 +299,10 @@ def _runs_source(job: Job) -> tuple[str, ...]:
     return tuple(f"runtimes.{n}" for n, module in registry.every("runtimes") if job.resolved.kind == module.FORMAT)[:1]
 
 
-def golden(job: Job, name: str, split: str) -> Stage:
-    """The stage that has the source's outputs for a split."""
+def golden(job: Job, split: str) -> Stage:
+    """The stage that has the source's outputs for a split, "test" or the one that chooses."""
     return Stage(
-        name,
+        on_select.GOLDEN if split == on_select.SPLIT else "golden",
         "stages.golden:run",
         {"model": variant_stages.SOURCE, "samples": "data"},
         {"splits": [split], "metric": job.resolved.metric, **verification.detect(job)},
@@ -364,7 +364,7 @@ def _artifact(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) 
         return variant_stages.add(job, variant, calls, stages)
     on_module = conversion.leading(calls)
     at, made = variant_stages.add(job, variant, on_module, stages) if on_module else (variant_stages.SOURCE, [])
-    stages.setdefault(accuracy_guard.GOLDEN, golden(job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT))
+    stages.setdefault(on_select.GOLDEN, golden(job, on_select.SPLIT))
     ladder = accuracy_guard.AccuracyGuard(job, variant, at, job.resolved.kind, tail)
     ladder.check()
     stages[ladder.name] = ladder

@@ -235,12 +235,9 @@ class _Adviser:
         row = Advice(variant.name, runtime, steps, own, [checked["why"]])
         if not checked["reached"]:
             return row
-        target = self.job.target
-        beside = [v for v in target.value.variant if v.name in self.references and v.name != variant.name][:1]
-        value = dataclasses.replace(target.value, variant=(variant, *beside))
-        only = dataclasses.replace(self.job, target=dataclasses.replace(target, value=value), only=())
+        beside = [v for v in self.job.target.value.variant if v.name in self.references and v.name != variant.name][:1]
         try:
-            made = plan.deploy(only)
+            made = plan.deploy(self.job.having((variant, *beside)))
             minutes = self._minutes(made)
             trained = self._to_train_on(made)
         except EdgeError as error:

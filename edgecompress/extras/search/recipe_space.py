@@ -308,9 +308,8 @@ def _ways(job: Job, named: _Named) -> tuple[dict[str, dict[str, str]], dict[str,
         variants = [Variant(f"{runtime}-{word}", runtime, ({"use": word},)) for word in provided]
         variants.insert(0, Variant(f"{runtime}-{FP32}", runtime))
         for variant in variants:
-            own = job_of(job, [variant])
             try:
-                calls = plan.reached(own)[0][variant.name]
+                calls = plan.reached(job.having([variant]))[0][variant.name]
             except NoPath as error:
                 left_out[variant.name] = error.what
                 continue
@@ -326,9 +325,3 @@ def _ways(job: Job, named: _Named) -> tuple[dict[str, dict[str, str]], dict[str,
             elif named(word, technique) and (not technique or technique not in ways.get(runtime, {}).values()):
                 ways.setdefault(runtime, {})[word] = technique
     return ways, left_out
-
-
-def job_of(job: Job, variants: Sequence[Variant]) -> Job:
-    """The job with other variants in its target."""
-    target = dataclasses.replace(job.target.value, variant=tuple(variants))
-    return dataclasses.replace(job, target=dataclasses.replace(job.target, value=target), only=())

@@ -22,8 +22,7 @@ from edgecompress.extras.search.recipe_space import DrawnRecipe, Table
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
 from edgecompress.pipeline.candidate_variant import Candidate, without_log
 from edgecompress.pipeline.job import Job
-from edgecompress.pipeline.searches import accuracy_guard
-from edgecompress.pipeline.searches.accuracy_guard import Budget
+from edgecompress.pipeline.searches import accuracy_guard, on_select
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.searches.standings import Standings
@@ -198,16 +197,14 @@ class _Trial:
     def _judged(self, name: str, end: str) -> Attempt:
         """What it loses on the split that chooses, and whether that is inside the limits."""
         job, variant = self._job, self._variant(name)
-        plain = verification.verify(job, f"{name}/select", self.recipe.runtime, end, variant)
-        verdict = accuracy_guard.on_select(plain)
+        verdict = on_select.stage(job, f"{name}/select", self.recipe.runtime, end, variant)
         yield [dataclasses.replace(verdict, variants=(self.name,))]
         outcome, value, excess = self.outcomes[verdict.name], math.inf, math.inf
         if outcome.artifact is None:
             raise _Broke(self.compress, outcome.reason)
         if outcome.status == "ok":
-            items = int(self.outcomes["data"].facts["splits"]["test"])
-            budget = Budget(verification.limits(job, variant), items, job.target.value.guard.sure)
-            value, excess = loss(outcome.facts), budget.decided(outcome.facts)
+            value = loss(outcome.facts)
+            excess = on_select.budget(job, variant, self.outcomes).decided(outcome.facts)
         most = job.target.value.search.limits.get("accuracy", math.inf)
         excess = min(max(excess, value - most), BROKEN)
         why = outcome.reason or ("loses more than the limits allow" if excess > 0 else "")
@@ -271,7 +268,7 @@ class _Trial:
 def loss(facts: Mapping[str, Any]) -> float:
     """What a verdict loses of the metric, as its margins foretell; of outputs without one the noise of the worst."""
     if facts.get("metric"):
-        return round(accuracy_guard.foretold(facts), LOSS_DIGITS)
+        return round(on_select.foretold(facts), LOSS_DIGITS)
     noise = (10 ** (-o["sqnr_db"] / 10) for o in facts["outputs"] if o["sqnr_db"] is not None)
     return round(max(noise, default=0.0), NOISE_DIGITS)
 

@@ -32,7 +32,7 @@ from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
-from edgecompress.pipeline.searches import accuracy_guard
+from edgecompress.pipeline.searches import on_select
 
 FOLDER, FILE, TARGET, DATABASE = "searches", "search.json", "target.toml", "study.db"  # in a store; in FOLDER/ID
 REPEATS = 50  # recipes in a row that were drawn before: then the space is searched
@@ -104,7 +104,7 @@ def run(job: Job, request: JobRequest, options: Options, told: Told = lambda row
     space, objectives = recipe_space.of(job), _objectives(job)
     walk = job_run.begin(job, options, f"{job.source.given}>{job.target.path}")
     baseline, steps = _baseline(job)
-    walk.stages([*plan.front(job), plan.golden(job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT), *steps])
+    walk.stages([*plan.front(job), plan.golden(job, on_select.SPLIT), *steps])
     found = _id(job, walk, space, objectives)
     place = walk.store.root / FOLDER / found
     place.mkdir(mode=store_place.PRIVATE, parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def _baseline(job: Job) -> tuple[Candidate, list[Stage | Substitute]]:
     """What trials are measured beside, and the steps to it: the first reference that is reached with what is here."""
     target = job.target.value
     references = [v for v in target.variant if v.reference] or [Variant(BASELINE, target.runtime)]
-    calls, left_out = plan.reached(recipe_space.job_of(job, references))
+    calls, left_out = plan.reached(job.having(references))
     for variant in (v for v in references if v.name in calls):
         if not any(map(environments.missing, conversion.modules(target, variant, calls[variant.name]).values())):
             steps: variant_stages.Steps = {}

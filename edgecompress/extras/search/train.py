@@ -16,14 +16,13 @@ from edgecompress.core.model import Outcome, Stage, Substitute
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Variant
 from edgecompress.extras.search.recipe_trial import change
-from edgecompress.pipeline import conversion, plan, variant_stages, verification
+from edgecompress.pipeline import conversion, plan, variant_stages
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.job import job as make_job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
-from edgecompress.pipeline.searches import accuracy_guard
-from edgecompress.pipeline.searches.accuracy_guard import Budget
+from edgecompress.pipeline.searches import on_select
 from edgecompress.pipeline.variant_stages import Steps
 
 PARTS = 5  # of the minutes: four train nets that were narrowed, the last one trains the best to be rounded
@@ -102,7 +101,7 @@ def run(job: Job, steps: Plan, options: Options, minutes: float, told: Told = la
         told(f"{trained if climb.tried else 'nothing was trained'}: {name} stays")
         return first
     made = dataclasses.replace(base, name=NAME.format(name), compress=(*best.compress, *base.compress), reference=False)
-    again = _beside(job, made)
+    again = job.having((made, *job.target.value.variant), (made.name, *job.only) if job.only else ())
     return deploy.run(again, plan.deploy(again), options)
 
 
@@ -117,13 +116,6 @@ def _check(job: Job) -> None:
         raise InputError(f"--train: {error.what}") from error
     for name in (NARROWS, TRAINS):
         environments.require(registry.technique(name).module, "--train")
-
-
-def _beside(job: Job, made: Variant) -> Job:
-    """The job with one more variant, the first in the target's order."""
-    target = dataclasses.replace(job.target.value, variant=(made, *job.target.value.variant))
-    only = (made.name, *job.only) if job.only else ()
-    return dataclasses.replace(job, target=dataclasses.replace(job.target, value=target), only=only)
 
 
 @dataclass
@@ -142,7 +134,7 @@ class _Climb:
 
     def best(self) -> Trained | None:
         """The most narrow net inside the limits; None where none is."""
-        self.walk.stages([*plan.front(self.job), plan.golden(self.job, accuracy_guard.GOLDEN, accuracy_guard.SPLIT)])
+        self.walk.stages([*plan.front(self.job), plan.golden(self.job, on_select.SPLIT)])
         best: Trained | None = None
         begun: tuple[Table, ...] = ()
         for _ in range(PARTS - 1):
@@ -220,19 +212,16 @@ class _Climb:
         variant = self._variant(f"try-{self.tried}", compress)
         runtime, steps = variant.runtime or self.job.target.value.runtime, Steps()
         end, _ = variant_stages.add(self.job, variant, self._calls(variant), steps)
-        verdict = accuracy_guard.on_select(verification.verify(self.job, f"{variant.name}/select", runtime, end))
-        outcomes = self._done([*steps.values(), verdict])
-        made = self._judged(variant, compress, outcomes[verdict.name], outcomes["data"])
-        level = dataclasses.replace(made, level=number)
+        judge = on_select.stage(self.job, f"{variant.name}/select", runtime, end, variant)
+        outcomes = self._done([*steps.values(), judge])
+        verdict = outcomes[judge.name]
+        if verdict.status == "ok":
+            excess = on_select.budget(self.job, variant, outcomes).excess(verdict.facts)
+            level = Trained(compress, number, change(verdict.facts), excess)
+        else:
+            level = Trained(compress, number, reason=verdict.reason)
         self.told(f"level {number}: {', '.join(_words(level))}")
         return level
-
-    def _judged(self, variant: Variant, compress: tuple[Table, ...], verdict: Outcome, data: Outcome) -> Trained:
-        if verdict.artifact is None:
-            return Trained(compress, reason=verdict.reason)
-        limits, items = verification.limits(self.job, variant), int(data.facts["splits"]["test"])
-        excess = Budget(limits, items, self.job.target.value.guard.sure).excess(verdict.facts)
-        return Trained(compress, change=change(verdict.facts), excess=excess)
 
 
 def _words(level: Trained) -> Iterator[str]:

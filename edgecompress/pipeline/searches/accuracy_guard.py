@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypedDict
@@ -20,13 +20,13 @@ from edgecompress.core.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Limits, Variant
 from edgecompress.core.stats import CHANGE
-from edgecompress.data import flip_risk, metric_limits, metrics, output_checks, paired_proportions
+from edgecompress.data import metrics
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
 from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.searches import on_select
+from edgecompress.pipeline.searches.on_select import GOLDEN, SPLIT
 from edgecompress.pipeline.searches.strength import shares, turns
 
-SPLIT = "select"
-GOLDEN = f"golden-{SPLIT}"  # the stage that has the source's answers to it
 PLAIN = "plain"
 CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
 OWN = {"calibrate": CALIBRATE, "keep": KEEP}
@@ -171,8 +171,9 @@ class AccuracyGuard:
                 tried.append(trial)
                 best = trial if trial.better(best) else best
         costs = yield from self._costs(outcomes, tried)
-        judged = self._verify(PLAIN, plain.stage, "test")
-        yield [judged]
+        name = f"{self.name}/{PLAIN}/test"
+        judged = verification.verify(self.job, name, self._runtime, plain.stage, self.variant)
+        yield self._own([judged])
         return self._choice(best, tried, {"costs": costs, "cells": cells, "plain_test": _metric(outcomes[judged.name])})
 
     def _ladder(self) -> list[tuple[int, str]]:
@@ -270,7 +271,7 @@ class AccuracyGuard:
             stages, end = self._chain(label, recipe)
         except EdgeError as error:
             return RungTrial(rung, label, recipe, "", None, None, {}, str(error))
-        verdict = self._verify(label, end, SPLIT)
+        verdict = on_select.stage(self.job, f"{self.name}/{label}/{SPLIT}", self._runtime, end, self.variant)
         yield self._own([*stages, verdict])
         return self._scored(outcomes, RungTrial(rung, label, recipe, end, None, None, {}), verdict.name)
 
@@ -279,18 +280,11 @@ class AccuracyGuard:
         if outcome.status != "ok":  # lost: it answers what is no number; failed: it was not built, or does not run
             over = math.inf if outcome.artifact else None
             return dataclasses.replace(trial, over=over, reason=outcome.reason)
-        budget = Budget(
-            verification.limits(self.job, self.variant), self._items(outcomes), self.job.target.value.guard.sure
-        )
-        over = budget.excess(outcome.facts)
+        over = on_select.budget(self.job, self.variant, outcomes).excess(outcome.facts)
         worst = min((o["sqnr_db"] for o in outcome.facts["outputs"] if o["sqnr_db"] is not None), default=None)
         artifact = outcomes[trial.stage].artifact
         facts = {"metric": _metric(outcome), "size_bytes": artifact.size_bytes if artifact else None}
-        return dataclasses.replace(trial, over=over, sqnr_db=worst, facts=facts, lost=foretold(outcome.facts))
-
-    def _items(self, outcomes: Outcomes) -> int:
-        """How many items the budget is told for: those of the split that judges."""
-        return int(outcomes["data"].facts["splits"]["test"])
+        return dataclasses.replace(trial, over=over, sqnr_db=worst, facts=facts, lost=on_select.foretold(outcome.facts))
 
     def _tables(self, recipe: Recipe) -> tuple[Table, ...]:
         last = {**self.tail[-1], **recipe.options}
@@ -317,10 +311,6 @@ class AccuracyGuard:
         """The technique that quantizes, and its options."""
         calls = [(call, options) for call, options in self._calls(recipe) if call.endswith(":apply")]
         return registry.technique(calls[-1][0].split(":")[0].partition(".")[2]), calls[-1][1]
-
-    def _verify(self, label: str, artifact: str, split: str) -> Stage:
-        stage = verification.verify(self.job, f"{self.name}/{label}/{split}", self._runtime, artifact, self.variant)
-        return dataclasses.replace(on_select(stage) if split == SPLIT else stage, variants=self.variants)
 
     @property
     def _runtime(self) -> str:
@@ -367,13 +357,6 @@ class AccuracyGuard:
 # --------------------------------------------------------------------------- pure parts
 
 
-def on_select(verify: Stage) -> Stage:
-    """The stage that compares an artifact with the source on the split that chooses, whatever it loses there."""
-    limits = {**verify.options["limits"], **dict.fromkeys(verification.QUALITIES)}
-    options = {**verify.options, "limits": limits, "split": SPLIT}
-    return dataclasses.replace(verify, options=options, inputs={**verify.inputs, "golden": GOLDEN})
-
-
 def subject(
     stages: Sequence[Stage], runtime: str, head: str, kind: str, export: Mapping[str, Json]
 ) -> diagnosis.DiagnosisSubject:
@@ -388,74 +371,6 @@ def subject(
 def rungs() -> list[str]:
     """The words for every rung that there is."""
     return [*OWN, *(each.name for each in registry.techniques() if each.rung is not None)]
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What may be lost. `items`: those that judge, which a number in limits.items_lost is told for."""
-
-    limits: Limits
-    items: int
-    sure: float  # the chance to keep a budget of items that is asked for
-
-    def excess(self, facts: Table) -> float:
-        """What a verdict on other items loses beyond the budget: at most 0 inside.
-
-        Of right answers it is what the chance to keep the budget on `items` items lacks of `sure`; of a number with an
-        interval a standard error is added, for other items give another one. Where limits are strict, a budget is kept
-        by what is decided inside. Without a metric: what the outputs lack.
-        """
-        m: metrics.MetricComparison | None = facts.get("metric")
-        limited = metric_limits.limited(m, self.limits, self.items) if m else []
-        beyond = [self._beyond(m, loss, most) for loss, most in limited if m]
-        return max(beyond or [0.0, *_lacking(facts["outputs"], self.limits)])
-
-    def decided(self, facts: Table) -> float:
-        """The excess of what is surely too much on other items, too: the whole interval is beyond the limit."""
-        m: metrics.MetricComparison | None = facts.get("metric")
-        limited = metric_limits.limited(m, self.limits, self.items) if m else []
-        scaled = [(loss, most * loss.n / self.items if loss.counts else most) for loss, most in limited]
-        unsettled = [None not in loss.interval and loss.decided(most).word == "undecided" for loss, most in scaled]
-        beyond = [0.0 if yet else loss.value - most for (loss, most), yet in zip(scaled, unsettled, strict=True)]
-        return max(beyond or [0.0, *_lacking(facts["outputs"], self.limits)])
-
-    def _beyond(self, metric: metrics.MetricComparison, loss: metric_limits.Loss, most: float) -> float:
-        if loss.counts:
-            return self.sure - self._chance(metric, int(most))
-        return loss.value + self._margin(loss.value, loss.interval[1]) - most
-
-    def _margin(self, value: float, end: float | None) -> float:
-        """What a number may be off, from an end of its interval: a standard error, or all of it."""
-        if end is None:
-            return math.inf if self.limits.strict else 0.0
-        return abs(end - value) / (1 if self.limits.strict else paired_proportions.Z)
-
-    def _chance(self, metric: metrics.MetricComparison, most: int) -> float:
-        """That at most so many items are lost, net: as many as margins and noise foretell, or as were seen, if more."""
-        seen = {"lost": metric["items_lost"] or 0, "gained": metric["items_gained"] or 0}
-        counted = {word: count / metric["n"] for word, count in seen.items()}
-        expected = metric.get("expected") or counted
-        lost, gained = self.items * max(expected["lost"], counted["lost"]), self.items * expected["gained"]
-        most = metric_limits.surely_kept(most, round(gained), self.items) if self.limits.strict else most
-        return flip_risk.chance(lost, gained, most)
-
-
-def foretold(facts: Table) -> float:
-    """What a verdict loses, gains not counted: of right answers as margins and counting foretell, else as seen."""
-    metric: metrics.MetricComparison | None = facts.get("metric")
-    if metric and (expected := metric.get("expected")):
-        return flip_risk.settled(expected["lost"], metric["items_lost"] or 0, metric["n"])
-    return float(metrics.lost(metric, gross=True) or 0.0)
-
-
-def _lacking(outputs: Sequence[Table], limits: Limits) -> Iterator[float]:
-    """How far each output is below the limits on outputs."""
-    for output in outputs:
-        yield output_checks.excess(output, limits)  # type: ignore[arg-type]
-        for name in ("sqnr_db", "cosine"):
-            limit = getattr(limits, name)
-            if limit is not None and output["reason"] != "identical":
-                yield limit - output[name] if output[name] is not None else math.inf
 
 
 def ending(choice: Choice, metric: metrics.MetricComparison | None) -> str:
