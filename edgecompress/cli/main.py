@@ -81,9 +81,8 @@ def _run(words: Sequence[str]) -> int:
     if not words:
         print(parser(words).format_help(), end="")
         return InputError.exit_code
-    both = [" ".join(words[:2]), *words[2:]] if "_".join(words[:2]) in registry.names("commands") else words
     try:
-        args = parser(both).parse_args([_word(word) for word in both])
+        args = parser(words).parse_args([_word(word) for word in words])
     except SystemExit as ended:  # argparse has said why
         return int(ended.code or 0)
     args.words, args.began = words, time.monotonic()
@@ -169,8 +168,17 @@ class _Parser(argparse.ArgumentParser):
         return known, rest
 
 
+def _joined(words: Sequence[str]) -> list[str]:
+    """The words, the first two as one where a command is called so: `package verify`."""
+    both = "_".join(words[:2]) in registry.names("commands")
+    return [" ".join(words[:2]), *words[2:]] if both else [*words]
+
+
 class _Root(_Parser):
     """The parser of the program: its help has the commands by what they are for."""
+
+    def parse_known_args(self, args: Any = None, namespace: object = None) -> tuple[Any, list[str]]:
+        return super().parse_known_args(None if args is None else _joined(args), namespace)
 
     def format_help(self) -> str:
         """The help."""
@@ -206,9 +214,10 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"edgecompress {__version__}")
     below = root.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+    named = None if words is None else _joined(words)[:1]
     for name, told in commands():
         word = name.replace("_", " ")
-        if words is not None and word not in words[:1]:  # its arguments are not asked for
+        if named is not None and word not in named:  # its arguments are not asked for
             below.add_parser(word, help=with_stability(told["HELP"], told.get("STABILITY", STABLE)))
         elif name in LISTS:
             _add(below, word, _list(name))
