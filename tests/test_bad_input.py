@@ -27,7 +27,7 @@ import edgecompress
 from edgecompress.cli import main
 from edgecompress.core import catalog, config, plain_file
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.data import loaders, npy, npz
+from edgecompress.data import npy, npz, pictures
 from edgecompress.engines.null.runtimes import null
 from edgecompress.packaging import model_card
 from edgecompress.pipeline.store import Store
@@ -378,7 +378,7 @@ def test_a_full_disk_is_said_in_one_line_and_loses_nothing(place: Place) -> None
 READERS = {
     "array": npy.mapped,
     "npz": npz.arrays,
-    "picture": loaders._picture,
+    "picture": pictures.picture,
     "toml": config.read_toml,
     "card": model_card.read,
     "net": null.parse,

@@ -27,7 +27,7 @@ import edgecompress
 from edgecompress.cli import main
 from edgecompress.core import config, plain_file
 from edgecompress.core.errors import ConfigError, InputError
-from edgecompress.data import loaders, npz, tensors
+from edgecompress.data import npz, pictures, tensors
 
 pytestmark = pytest.mark.slow
 
@@ -249,8 +249,8 @@ def test_an_image_is_opened_by_a_decoder_that_starts_no_program() -> None:
     from PIL import Image
 
     Image.init()
-    assert set(loaders.DECODERS) <= set(Image.ID)
-    assert not {"EPS", "WMF", "FPX", "MIC", "PDF", "PSD", "FLI", "HDF5", "GRIB", "BUFR"} & set(loaders.DECODERS)
+    assert set(pictures.DECODERS) <= set(Image.ID)
+    assert not {"EPS", "WMF", "FPX", "MIC", "PDF", "PSD", "FLI", "HDF5", "GRIB", "BUFR"} & set(pictures.DECODERS)
 
 
 @pytest.mark.parametrize("text", ["1979-05-27", "inf", "nan", str(2**63)])

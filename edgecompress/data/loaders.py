@@ -11,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union
 
-from edgecompress.core import extras, plain_file, user_code
-from edgecompress.core.errors import InputError, blamed, did_you_mean
+from edgecompress.core import extras, user_code
+from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Request, TensorSpec
 from edgecompress.core.settings import SPLITS, TRAIN, Pad, Source
-from edgecompress.data import npy, npz, preprocess, states, tensors
+from edgecompress.data import npy, npz, states, tensors
+from edgecompress.data.pictures import EVERY, SUFFIXES, elsewhere, picture, pictures_in
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,15 +29,8 @@ T = TypeVar("T")
 
 RANDOM_ITEMS = 64  # per split, where nobody says how many
 WHOLE = ""  # the one set of data that comes without splits
-EVERY = (*SPLITS, TRAIN)
 VALIDATION = ("val", "valid", "validation", "dev", "eval")  # what others call data that choices are made by
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-UNREAD = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".svg", ".psd", ".dng", ".cr2", ".nef", ".arw", ".raw", ".exr"}
 TEXTS = (".jsonl", ".tsv", ".csv", ".txt")
-DECODERS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # no other: Pillow has one that starts a program
-ROWS = 64  # of an image, that are converted at once: their copies stay small, which is several times as fast
-DEEPEST = 10_000  # files that are looked at to tell where data lies
-LARGEST_IMAGE = 1 << 30  # bytes of a file
 
 
 @dataclass(frozen=True)
@@ -341,10 +335,10 @@ def _images(path: Path, source: Source, seed: int | None) -> Feed:
     classes = list(source.labels) or sorted({f.name for each in folders.values() for f in each})
     sets, filled = {}, set[str]()
     for split, each in folders.items():
-        files = [(file, _class(folder, classes)) for folder in each for file in _pictures(folder)]
+        files = [(file, _class(folder, classes)) for folder in each for file in pictures_in(folder)]
         if not files:
             part = parts[split]
-            raise InputError(f"{part}: contains no .npy file, and no images in one folder per class{_elsewhere(part)}")
+            raise InputError(f"{part}: contains no .npy file, and no images in one folder per class{elsewhere(part)}")
         sets[split] = _pictured(files, seed)
         filled |= {file.parent.name for file, _ in files}
     if not source.labels and (empty := sorted({*classes} - filled)):
@@ -352,26 +346,9 @@ def _images(path: Path, source: Source, seed: int | None) -> Feed:
     return Feed(sets, classes)
 
 
-def _elsewhere(folder: Path) -> str:
-    """Where the first array or image below a folder lies instead, and where it should."""
-    inside = islice(folder.rglob("*"), DEEPEST)
-    if not (found := next((file for file in inside if file.suffix.lower() in {*SUFFIXES, ".npy"}), None)):
-        return ""
-    place = "INPUT.npy or SPLIT/INPUT.npy" if found.suffix == ".npy" else "CLASS/IMAGE or SPLIT/CLASS/IMAGE"
-    return f"; it has {found.relative_to(folder)}, which must be {place} (splits: {', '.join(EVERY)})"
-
-
 def _shown_folders(folder: Path) -> list[Path]:
     """The folders in it, without hidden ones and those that an archive of macOS adds."""
     return sorted(f for f in folder.iterdir() if f.is_dir() and not f.name.startswith((".", "__MACOSX")))
-
-
-def _pictures(folder: Path) -> list[Path]:
-    files = sorted(folder.iterdir())
-    if unread := next((f for f in files if f.suffix.lower() in UNREAD and not f.name.startswith(".")), None):
-        known = ", ".join(sorted(SUFFIXES))
-        raise InputError(f"{unread}: images of this kind are not read, only {known}; convert it, or remove it")
-    return [f for f in files if f.suffix.lower() in SUFFIXES]
 
 
 def _class(folder: Path, classes: Sequence[str]) -> int:
@@ -386,39 +363,9 @@ def _pictured(files: Sequence[tuple[Path, int]], seed: int | None) -> Items:
     def items(limit: int | None) -> Iterator[Item]:
         chosen = _chosen(len(files), limit, seed)
         for file, label in (files[i] for i in sorted(chosen)):
-            yield {tensors.INPUT: _picture(file)}, label
+            yield {tensors.INPUT: picture(file)}, label
 
     return items
-
-
-def _picture(file: Path) -> np.ndarray:
-    """[height, width, 3], RGB, uint8. It is a stranger's file: Pillow's limit on pixels stands, as an error."""
-    import warnings
-
-    import numpy as np
-
-    pillow = preprocess.pil()
-    try:
-        with warnings.catch_warnings(), plain_file.opened(file, LARGEST_IMAGE) as stream:
-            warnings.simplefilter("error", pillow.DecompressionBombWarning)
-            with pillow.open(stream, formats=DECODERS) as image:
-                # pillow's image as RGB, [height, width, 3]: some rows at a time, as each conversion makes copies
-                colours = np.empty((image.height, image.width, 3), np.uint8)
-                for top in range(0, image.height, ROWS):
-                    end = min(top + ROWS, image.height)
-                    colours[top:end] = image.crop((0, top, image.width, end)).convert("RGB")
-                return colours
-    except (pillow.DecompressionBombWarning, pillow.DecompressionBombError) as error:
-        raise InputError(f"{file}: too many pixels: {error}; replace or remove it") from error
-    except InputError:
-        raise
-    except Exception as error:  # a decoder raises whatever a stranger's bytes make it
-        raise blamed(error)(f"{file}: not a readable image: {_reason(error)}; replace or remove it") from error
-
-
-def _reason(error: Exception) -> str:
-    """Why a decoder gave up, without the name of the stream that it read."""
-    return "none of " + ", ".join(DECODERS) if "cannot identify" in str(error) else str(error) or type(error).__name__
 
 
 def is_name(name: str) -> bool:
@@ -428,6 +375,8 @@ def is_name(name: str) -> bool:
 
 def _random(request: Request) -> Feed:
     """Random numbers of the inputs that the model states: normal floats, bytes, and whole numbers that are 0 or 1."""
+    import numpy as np
+
     if "source" not in request.inputs:
         raise InputError(
             "random data needs a model file that declares its inputs (.pt2, .onnx), which a factory does not; give data"
@@ -439,19 +388,14 @@ def _random(request: Request) -> Feed:
     names = [spec.name for spec in specs] if named else tensors.unnamed(len(specs))
 
     def made(split: str) -> Items:
-        return lambda limit: _drawn(
-            dict(zip(names, specs, strict=True)), limit, (request.context.seed, SPLITS.index(split))
-        )
+        def drawn(limit: int | None) -> Iterator[Item]:
+            generator = np.random.default_rng((request.context.seed, SPLITS.index(split)))
+            for _ in range(RANDOM_ITEMS if limit is None else limit):
+                yield {name: _noise(spec, generator) for name, spec in zip(names, specs, strict=True)}, None
+
+        return drawn
 
     return Feed({split: made(split) for split in SPLITS})
-
-
-def _drawn(specs: Mapping[str, TensorSpec], limit: int | None, seed: tuple[int, int]) -> Iterator[Item]:
-    import numpy as np
-
-    generator = np.random.default_rng(seed)
-    for _ in range(RANDOM_ITEMS if limit is None else limit):
-        yield {name: _noise(spec, generator) for name, spec in specs.items()}, None
 
 
 def _noise(spec: TensorSpec, generator: np.random.Generator) -> np.ndarray:

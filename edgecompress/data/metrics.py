@@ -6,14 +6,15 @@ import base64
 import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from edgecompress.core import stats, user_code
+from edgecompress.core import stats
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean
 from edgecompress.core.model import TensorSpec
 from edgecompress.data import paired_proportions, task_metrics
+from edgecompress.data.item_scores import Arrays, BadItem, Scores, nats, of_users, squared, top
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,9 +25,6 @@ TOP = re.compile(r"top([1-9][0-9]{0,5})")  # top1, top5, ...
 NAMES = ("top1", "top5", "perplexity", "mse", *task_metrics.METRICS, "none")
 SYNONYMS = {"accuracy": "top1", "acc": "top1", "acc1": "top1", "ppl": "perplexity", "rmse": "mse", "l1": "mae"}
 FEWEST = 20  # items of a mean with an interval: fewer show nothing of a skewed distribution's tail
-
-Arrays: TypeAlias = "Mapping[str, np.ndarray]"
-Scores: TypeAlias = "Callable[[Arrays, np.ndarray], np.ndarray]"  # outputs, labels -> a number per item
 
 
 class Interval(TypedDict, total=False):
@@ -50,14 +48,6 @@ class MetricComparison(Interval):
     before: float | None
     after: float | None
     n: int
-
-
-class _BadItem(InputError):
-    """Something is wrong with one item; `index` counts within the chunk."""
-
-    def __init__(self, index: int, message: str) -> None:
-        super().__init__(message)
-        self.index = index
 
 
 @dataclass(frozen=True)
@@ -85,10 +75,10 @@ def find(name: str, output: str = "") -> Metric | None:
     if name == "none":
         return None
     if ":" in name:
-        return Metric(name, "mean", _users(name))
+        return Metric(name, "mean", of_users(name))
     if best := TOP.fullmatch(name):
         k = int(best[1])
-        return Metric(name, "share", lambda o, labels: _top(k, _of_classes(o, labels, output), labels), unit="fraction")
+        return Metric(name, "share", lambda o, labels: top(k, _of_classes(o, labels, output), labels), unit="fraction")
     if task := task_metrics.METRICS.get(name):
         kind: Literal["mse", "mean"] = "mse" if task.better == "lower" else "mean"
         own_score, every, classes = task.score, task.every, name == "auc"
@@ -101,9 +91,9 @@ def find(name: str, output: str = "") -> Metric | None:
         return Metric(name, kind, scores_of, whole=True, unit=task.unit)
     own: dict[str, Metric] = {
         "perplexity": Metric(
-            "perplexity", "perplexity", lambda o, labels: _nats(_of_classes(o, labels, output), labels)
+            "perplexity", "perplexity", lambda o, labels: nats(_of_classes(o, labels, output), labels)
         ),
-        "mse": Metric("mse", "mse", lambda outputs, labels: _squared(_of(outputs, output), labels)),
+        "mse": Metric("mse", "mse", lambda outputs, labels: squared(_of(outputs, output), labels)),
     }
     if name not in own:
         near = f", did you mean '{SYNONYMS[name]}'?" if name in SYNONYMS else did_you_mean(name, NAMES)
@@ -121,7 +111,7 @@ def scores(metric: Metric, outputs: Mapping[str, np.ndarray], labels: np.ndarray
         part = slice(begin, begin + step)
         try:
             values[part] = metric.score({name: np.asarray(a[part]) for name, a in outputs.items()}, labels[part])
-        except _BadItem as error:
+        except BadItem as error:
             raise InputError(f"metric {metric.name}: item {begin + error.index}: {error}") from error
         except InputError as error:
             known = MissingDependency if isinstance(error, MissingDependency) else InputError
@@ -200,31 +190,6 @@ def scored_spec(specs: Sequence[TensorSpec], axes: int) -> TensorSpec:
     return next(spec for spec in specs if spec.name == name)
 
 
-def _classes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The labels as indices into the last axis of the logits; raises InputError when one is out of range."""
-    import numpy as np
-
-    count, swapped = logits.shape[-1], "; an item is (inputs, label), in this order" if labels.ndim > 2 else ""
-    if labels.dtype.kind not in "iub":
-        raise InputError(
-            f"labels are {labels.dtype} {list(labels.shape)}, but classes are whole numbers"
-            f"{swapped or '; of a regression give --metric mse or mae'}"
-        )
-    if labels.shape != logits.shape[:-1]:
-        raise InputError(
-            f"labels {list(labels.shape)} do not fit an output {list(logits.shape)}; give one label per row{swapped}"
-        )
-    wrong = np.argwhere((labels < 0) | (labels >= count))
-    if len(wrong):
-        where = tuple(int(i) for i in wrong[0])
-        from_one = (labels.min(), labels.max()) == (1, count)
-        remedy = "they run from 1: take 1 from each" if from_one else "correct the labels"
-        remedy = remedy if count > 1 else "of a regression give --metric mse or mae, of two classes auc"
-        message = f"label {int(labels[where])} is out of range: the model has classes 0 to {count - 1}; {remedy}"
-        raise _BadItem(where[0], message)
-    return labels.astype(np.int64)
-
-
 def class_numbers(labels: np.ndarray) -> np.ndarray | None:
     """Labels of top-k as numbers of classes, [n], where each item is one in another form; None where some is not.
 
@@ -237,65 +202,6 @@ def class_numbers(labels: np.ndarray) -> np.ndarray | None:
         return labels.argmax(axis=1) if single.all() else None
     flat = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
     return np.array(flat, np.int64) if flat.ndim == 1 and (flat == np.floor(flat)).all() else None
-
-
-def _top(k: int, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """1 where the label's logit is among the k largest, of equals the first; a row with NaN is wrong.
-
-    logits [n, classes], labels [n].
-    """
-    import numpy as np
-
-    if logits.ndim != 2:
-        raise InputError(f"top-{k} needs an output [items, classes], not {list(logits.shape)}; name your own metric")
-    index = _classes(logits, labels)[:, None]
-    own = np.take_along_axis(logits, index, axis=1)
-    before = (logits > own) | ((logits == own) & (np.arange(logits.shape[1]) < index))
-    right: np.ndarray = (before.sum(axis=1) < k) & ~np.isnan(logits.astype(np.float64)).any(axis=1)
-    return right
-
-
-def _nats(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Mean over an item's labels of -ln softmax(logits)[label]; logits [n, ..., classes], labels [n, ...]."""
-    import numpy as np
-
-    index = _classes(logits, labels)
-    x = logits.astype(np.float64)
-    x = x - x.max(axis=-1, keepdims=True)
-    own = np.take_along_axis(x, index[..., None], axis=-1)[..., 0]
-    nats: np.ndarray = (np.log(np.exp(x).sum(axis=-1)) - own).reshape(len(x), -1).mean(axis=1)
-    return nats
-
-
-def _squared(output: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Mean squared difference of an item; output and labels of one shape."""
-    import numpy as np
-
-    if output.shape != labels.shape:
-        raise InputError(
-            f"it needs labels of the output's shape {list(output.shape)}, but they have shape {list(labels.shape)}"
-        )
-    squares: np.ndarray = np.square(output.astype(np.float64) - labels).reshape(len(output), -1).mean(axis=1)
-    return squares
-
-
-def _users(reference: str) -> Scores:
-    """`fn(outputs, labels)` -> one number per item, higher is better. What it raises is the user's to mend."""
-
-    def score(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        try:
-            values = np.asarray(user_code.function(reference)(outputs, labels), np.float64)
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(f"it raised {user_code.error_line(error)}; run it in Python to debug it") from error
-        if values.shape != (len(labels),):
-            raise InputError(f"it returned {list(values.shape)} for {len(labels)} items; return one number per item")
-        return values
-
-    return score
 
 
 # --------------------------------------------------------------------------- the paired comparison
