@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core.errors import InputError, first_line
 from edgecompress.core.model import OPEN, Artifact, Dim, Request, TensorSpec
 from edgecompress.data import declared_ends
-from edgecompress.engines.tensorflow import known_branches, savedmodel
+from edgecompress.engines.tensorflow import keras_file, known_branches, savedmodel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,21 +31,11 @@ NO_EMPTY = "TensorFlow is supported as a source only"
 NOT_OPENED = "runs its author's code when it is loaded; if you trust the author, run `edgecompress verify`"
 READS: tuple[str, ...] = ()
 SUFFIX = ".keras"
-OLD_SUFFIXES = (".h5", ".hdf5")
+OLD_SUFFIXES = keras_file.OLD_SUFFIXES
 FOLDER = savedmodel.FILE  # a folder that holds it is a SavedModel
 SIZED = True
 RUNS_CODE = True  # a SavedModel is a program, and so are the layers that a Keras file names
 
-ITEMS, SIZE = 2, 7  # of a first run: items, and the size of an axis that is open
-ANY = object()
-SEPARABLE = {"groups": 1, "kernel_initializer": ANY, "kernel_regularizer": None, "kernel_constraint": None}
-ELDER: Mapping[str, Mapping[str, object]] = {  # what Keras 2 wrote of a layer that Keras 3 knows no more: the default
-    "DepthwiseConv2D": {"groups": 1},
-    "SeparableConv1D": SEPARABLE,
-    "SeparableConv2D": SEPARABLE,
-    **{name: {"time_major": False} for name in ("LSTM", "GRU", "SimpleRNN")},
-}
-DAMAGED = ("File not found", "zip", "open file")  # words of Keras and HDF5 for what is no file of theirs
 DRAWS = re.compile("(Stateless|Stateful)?(Random|TruncatedNormal|Uniform(Int|FullInt)?$|StandardNormal|Multinomial)")
 KEPT = {"HashTableV2", "LookupTableFindV2", "MutableHashTableV2", "VarHandleOp", "VariableV2"}  # not in the graph
 
@@ -73,7 +61,7 @@ def read(request: Request) -> Artifact:
     tf = savedmodel.tensorflow()
     data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as scratch:
-        folder, order = (path, []) if path.is_dir() else _exported(path, Path(scratch) / "exported", data)
+        folder, order = (path, []) if path.is_dir() else keras_file.exported(path, Path(scratch) / "exported", data)
         frozen, inputs, outputs = _frozen(tf, folder, path, data, Path(scratch) / "loadable")
     order += sorted(set(inputs) - set(order))
     graph = frozen.graph.as_graph_def()
@@ -90,119 +78,6 @@ def read(request: Request) -> Artifact:
     ends = declared_ends.of(*specs, request.options.get("state", {}), str(path), data)
     artifact = Artifact(request.out, FORMAT, *ends)
     return _rehearsed(artifact, path).write()
-
-
-def _exported(file: Path, folder: Path, data: Sequence[TensorSpec]) -> tuple[Path, list[str]]:
-    """A Keras file as a SavedModel, and the order of its inputs. Keras' safe mode refuses what would run code."""
-    import keras
-
-    if not file.is_file():
-        raise InputError(f"{file}: no such file; give the path of a .keras file or the folder of a SavedModel")
-    try:
-        known = _known(file, folder.with_suffix(file.suffix)) if file.suffix in OLD_SUFFIXES else file
-        net = keras.saving.load_model(known, compile=False, safe_mode=True)
-        archive = keras.export.ExportArchive()
-        archive.track(net)  # its `export` leaves `training` to each layer: those of augmentation train by default
-        archive.add_endpoint("serve", lambda *given: net(*given, training=False), _sized(net, data))
-        archive.write_out(str(folder), verbose=False)
-        _check_export(net, folder, file)
-    except InputError:
-        raise
-    except Exception as error:  # what a damaged file raises is anything: Keras builds layers from it
-        raise InputError(f"{file}: {_reason(error)}") from error
-    return folder, [tensor.name for tensor in net.inputs or ()]
-
-
-def _known(file: Path, copy: Path) -> Path:
-    """A copy of a file of Keras 2 without what Keras 3 knows no more of its layers."""
-    import h5py
-
-    shutil.copyfile(file, copy)
-    with h5py.File(copy, "r+") as written:
-        if config := written.attrs.get("model_config"):
-            written.attrs["model_config"] = json.dumps(_without_elder(json.loads(config)))
-    return copy
-
-
-def _without_elder(part: Any) -> Any:
-    if isinstance(part, list):
-        return [_without_elder(each) for each in part]
-    if not isinstance(part, dict):
-        return part
-    inner = {name: _without_elder(each) for name, each in part.items()}
-    if part.get("class_name") in ELDER and isinstance(inner.get("config"), dict):
-        gone = ELDER[part["class_name"]]
-        inner["config"] = {k: v for k, v in inner["config"].items() if k not in gone or gone[k] not in (ANY, v)}
-    return inner
-
-
-def _sized(net: Any, data: Sequence[TensorSpec]) -> object:
-    """What the net is exported for: where an axis beside its batch is open, the sizes of the data."""
-    import keras
-    from keras.src.export.export_utils import get_input_signature
-
-    sizes = _sizes({tensor.name: list(tensor.shape) for tensor in net.inputs or ()}, data)
-
-    def fixed(spec: Any) -> object:
-        return keras.InputSpec(dtype=spec.dtype, shape=sizes.get(spec.name, spec.shape), name=spec.name)
-
-    return keras.tree.map_structure(fixed, get_input_signature(net))
-
-
-def _sizes(shapes: Mapping[str, list[int | None]], data: Sequence[TensorSpec]) -> dict[str, list[int | Dim | None]]:
-    """The shapes of inputs with the sizes of the data on open axes beside the batch; none where none is open."""
-    given = {spec.name: spec.shape for spec in data}
-    if len(given) == len(shapes) == 1:  # whatever it is called
-        given = dict(zip(shapes, given.values(), strict=True))
-    sizes: dict[str, list[int | Dim | None]] = {
-        name: [own if own is not None or not axis else size for axis, (own, size) in enumerate(pairs)]
-        for name, shape in shapes.items()
-        if len(given.get(name, ())) == len(shape) and (pairs := [*zip(shape, given[name], strict=True)])
-    }
-    return sizes if any(sizes[name] != shapes[name] for name in sizes) else {}
-
-
-def _check_export(net: Any, folder: Path, file: Path) -> None:
-    """Raises InputError where what Keras exported answers otherwise than the net: its TimeDistributed may."""
-    import keras
-    import numpy as np
-
-    serve = savedmodel.tensorflow().saved_model.load(str(folder)).signatures[savedmodel.SIGNATURE]
-    generator, items = np.random.default_rng(0), {}
-    for name, spec in serve.structured_input_signature[1].items():
-        shape = [size or (SIZE if axis else ITEMS) for axis, size in enumerate(spec.shape)]
-        drawn = generator.normal(size=shape) if spec.dtype.is_floating else generator.integers(0, 2, shape)
-        items[name] = drawn.astype(spec.dtype.as_numpy_dtype)
-    arrays = [items[tensor.name] for tensor in net.inputs] if {t.name for t in net.inputs} == {*items} else []
-    if not arrays:
-        return
-    given = dict(items) if isinstance(getattr(net, "_inputs_struct", None), dict) else arrays
-    expected = net(given if isinstance(given, dict) or given[1:] else given[0], training=False)
-    answers = [t.numpy() for t in serve(**{n: savedmodel.tensorflow().constant(a) for n, a in items.items()}).values()]
-    ours = [np.asarray(each) for each in keras.tree.flatten(expected)]
-    for answer in answers:
-        alike = [each for each in ours if each.shape == answer.shape]
-        if not any(np.allclose(answer, right, rtol=1e-2, atol=1e-3, equal_nan=True) for right in alike):
-            raise InputError(
-                f"{file}: what Keras exports of it answers otherwise than the model, here {list(answer.shape)} instead "
-                f"of {[list(each.shape) for each in ours]}; give its inputs fixed sizes, for example Input(shape=(14,))"
-            )
-
-
-def _reason(error: Exception) -> str:
-    message = first_line(error)
-    if "safe_mode" in str(error) or "Lambda" in message:
-        return (
-            "it holds a Lambda layer, Python code that loading would run; make it a layer class, or export a SavedModel"
-        )
-    if "No model config" in message:
-        return "it holds weights alone: make the net, call its load_weights, and give what its save('net.keras') writes"
-    if any(words in message for words in DAMAGED):
-        return "not a Keras file, or truncated or damaged; save or copy it again"
-    return (
-        f"Keras cannot load it: {message}; with the Keras that wrote it, export a SavedModel (Keras 2: "
-        "net.save('saved', save_format='tf')), and give the folder saved"
-    )
 
 
 def _frozen(
@@ -292,7 +167,7 @@ def _settled(tf: Any, signature: Any, data: Sequence[TensorSpec]) -> Any:
     """The signature with the sizes of the data on open axes beside the batch."""
     specs = signature.structured_input_signature[1]
     known = {name: spec.shape.as_list() for name, spec in specs.items() if spec.shape.rank is not None}
-    sizes = _sizes(known, data)
+    sizes = keras_file.sizes_of(known, data)
     if not sizes:
         return signature
     fixed = {name: tf.TensorSpec(sizes.get(name, spec.shape), spec.dtype, name) for name, spec in specs.items()}
@@ -343,12 +218,9 @@ def _spec(name: str, tensor: TensorInfo, path: Path) -> TensorSpec:
         raise InputError(
             f"{path}: '{name}' is a tensor of {tensor.dtype.name}; only tensors of numbers can be deployed"
         )
-    shape = tensor.shape.as_list() if tensor.shape.rank is not None else []
-    return TensorSpec(name, tuple(_dim(name, axis, size) for axis, size in enumerate(shape)), tensor.dtype.name)
-
-
-def _dim(name: str, axis: int, size: int | None) -> int | Dim:
-    return size if size is not None else Dim("batch" if axis == 0 else f"{name}_{axis}", 1, OPEN)
+    axes = enumerate(tensor.shape.as_list() if tensor.shape.rank is not None else [])
+    shape = (Dim(f"{name}_{axis}" if axis else "batch", 1, OPEN) if size is None else size for axis, size in axes)
+    return TensorSpec(name, tuple(shape), tensor.dtype.name)
 
 
 def _rehearsed(artifact: Artifact, path: Path) -> Artifact:
