@@ -174,8 +174,11 @@ class Lessons(Training):
         """Of one batch: the student's, and that of each peer."""
         answers = [self.call(each, inputs) for each in (net.student, *net.peers)]
         taught = self._from_teachers(inputs)
-        loss: torch.Tensor = sum(self._response(mine, _heard(mine, answers, taught), labels) for mine in answers)
-        loss = loss + self._seen(net.regressors) + self._related(answers[0], taught)
+        parts = []
+        for mine in answers:  # each hears what the teachers say; without them what the others of the class say
+            others = [{name: t.detach() for name, t in other.items()} for other in answers if other is not mine]
+            parts.append(self._response(mine, others if taught is None else [taught], labels))
+        loss: torch.Tensor = sum(parts) + self._seen(net.regressors) + self._related(answers[0], taught)
         self.last = loss.detach()
         return loss
 
@@ -215,13 +218,6 @@ class Lessons(Training):
         student, teacher = map(features.embedding, ends or (answers[first], taught[first]))
         near = o.distances * features.distances(student, teacher) if o.distances else 0.0
         return near + (o.angles * features.angles(student, teacher) if o.angles else 0.0)
-
-
-def _heard(mine: Named, answers: Sequence[Named], taught: Named | None) -> Sequence[Named]:
-    """What the teachers say; without them what the others of the class say."""
-    if taught is not None:
-        return [taught]
-    return [{name: t.detach() for name, t in other.items()} for other in answers if other is not mine]
 
 
 def _class(
@@ -361,7 +357,12 @@ def _try(lessons: Lessons, student: torch.nn.Module, peers: Sequence[torch.nn.Mo
     expected = torch_module.outputs(torch_module.rebuild(source), source, inputs)
     moved = {name: tensor.to(lessons.device) for name, tensor in inputs.items()}
     for who, net in _named(lessons, student, peers):
-        _check_same(who, _answers(who, net.eval(), moved), expected)
+        both = (_answers(who, net.eval(), moved), expected.values())
+        mine, own = (", ".join(f"{str(t.dtype).removeprefix('torch.')} {list(t.shape)}" for t in each) for each in both)
+        if mine != own:
+            raise InputError(
+                f"distill: {who} returns {mine}, the source {own} ({', '.join(expected)}); give it the same outputs"
+            )
 
 
 def _named(
@@ -389,18 +390,6 @@ def _answers(who: str, net: torch.nn.Module, inputs: Named) -> list[torch.Tensor
             f"distill: {who} does not take the source's inputs ({shapes}): {user_code.error_line(error)}; "
             "give its forward the same names and shapes"
         ) from error
-
-
-def _check_same(who: str, outputs: Sequence[torch.Tensor], expected: Named) -> None:
-    mine, source = (", ".join(map(_words, answers)) for answers in (outputs, expected.values()))
-    if mine != source:
-        raise InputError(
-            f"distill: {who} returns {mine}, the source {source} ({', '.join(expected)}); give it the same outputs"
-        )
-
-
-def _words(tensor: torch.Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _regressors(lessons: Lessons) -> list[torch.nn.Module]:
