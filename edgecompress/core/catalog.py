@@ -235,7 +235,13 @@ def _of_command_line(
 def _lay(table: dict[str, object], keys: list[str], value: object, where: str) -> str:
     """Sets table[a][b][c]; `variant.NAME.KEY` finds the variant. Returns the dotted place."""
     if keys[0] == "variant" and len(keys) > 2:
-        return _lay_variant(table, keys[1], keys[2:], value, where)
+        name = keys[1]
+        variants = _tables(table.get("variant"))
+        known = [str(v.get("name", "")) for v in variants]
+        if name not in known:
+            raise ConfigError(f"--set variant.{name}: no such variant in {where}{did_you_mean(name, known)}")
+        index = known.index(name)
+        return _lay_step(variants[index], f"variant[{index}]", keys[2:], value)
     node = table
     for key in keys[:-1]:
         inner = node.setdefault(key, {})
@@ -244,15 +250,6 @@ def _lay(table: dict[str, object], keys: list[str], value: object, where: str) -
         node = inner
     node[keys[-1]] = value
     return ".".join(keys)
-
-
-def _lay_variant(table: dict[str, object], name: str, keys: list[str], value: object, where: str) -> str:
-    variants = _tables(table.get("variant"))
-    known = [str(v.get("name", "")) for v in variants]
-    if name not in known:
-        raise ConfigError(f"--set variant.{name}: no such variant in {where}{did_you_mean(name, known)}")
-    index = known.index(name)
-    return _lay_step(variants[index], f"variant[{index}]", keys, value)
 
 
 def _lay_step(variant: dict[str, object], place: str, keys: list[str], value: object) -> str:

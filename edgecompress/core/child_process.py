@@ -112,7 +112,11 @@ def check_memory(who: str, pid: int, most_bytes: int, together: bool = False) ->
 
     `together`: all of them may hold so much, instead of each.
     """
-    family = _family(pid)
+    family = [pid]  # the process, its children, theirs, ...
+    for each in family:
+        for task in _listed(f"/proc/{each}/task"):
+            with contextlib.suppress(OSError):  # it has ended
+                family += map(int, Path(f"/proc/{each}/task/{task}/children").read_text().split())
     held = [_resident(each, shared=together and len(family) > 1) + _unnamed_files(each) for each in family]
     most = sum(held) if together else max(held)
     if most > most_bytes:
@@ -120,16 +124,6 @@ def check_memory(who: str, pid: int, most_bytes: int, together: bool = False) ->
             f"{who}: its process took {most / 1e9:.1f} GB of memory, its limit is {most_bytes / 1e9:.1f} GB; "
             "give more with EDGECOMPRESS_MEMORY=GIB in the environment"
         )
-
-
-def _family(pid: int) -> list[int]:
-    """A process, its children, theirs, ..."""
-    found = [pid]
-    for each in found:
-        for task in _listed(f"/proc/{each}/task"):
-            with contextlib.suppress(OSError):  # it has ended
-                found += map(int, Path(f"/proc/{each}/task/{task}/children").read_text().split())
-    return found
 
 
 def _listed(folder: str) -> list[str]:

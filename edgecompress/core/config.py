@@ -8,7 +8,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -105,7 +105,16 @@ def convert(hint: object, value: object, where: str) -> object:
     if hint is Any:
         return _plain(value, where)
     if origin in (types.UnionType, typing.Union):
-        return _convert_union(arguments, value, where)
+        if value is None and type(None) in arguments:
+            return None
+        error: ConfigError | None = None
+        for choice in (a for a in arguments if a is not type(None)):
+            try:
+                return convert(choice, value, where)
+            except ConfigError as failed:
+                error = failed
+        assert error is not None
+        raise error
     if origin is typing.Literal:
         if value not in arguments:
             hint = did_you_mean(str(value)[:SHOWN], arguments)
@@ -114,7 +123,11 @@ def convert(hint: object, value: object, where: str) -> object:
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(typing.cast(type[object], hint), value, where)
     if origin is tuple and isinstance(value, (list, tuple)):
-        return _convert_tuple(arguments, value, where)
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return tuple(convert(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value))
+        if len(arguments) != len(value):
+            raise ConfigError(f"{where}: must have {len(arguments)} values, not {len(value)}")
+        return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
     if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
         return {str(k): convert(arguments[1], v, f"{where}.{k}") for k, v in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
@@ -123,27 +136,6 @@ def convert(hint: object, value: object, where: str) -> object:
     if isinstance(hint, type) and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value if hint is list else _plain(value, where)  # who asks for a list checks its items
     raise ConfigError(f"{where}: must be {_words(hint)}, not {_shown(value)}")
-
-
-def _convert_union(arguments: tuple[object, ...], value: object, where: str) -> object:
-    if value is None and type(None) in arguments:
-        return None
-    error: ConfigError | None = None
-    for choice in (a for a in arguments if a is not type(None)):
-        try:
-            return convert(choice, value, where)
-        except ConfigError as failed:
-            error = failed
-    assert error is not None
-    raise error
-
-
-def _convert_tuple(arguments: tuple[object, ...], value: Sequence[object], where: str) -> tuple[object, ...]:
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple(convert(arguments[0], v, f"{where}[{i}]") for i, v in enumerate(value))
-    if len(arguments) != len(value):
-        raise ConfigError(f"{where}: must have {len(arguments)} values, not {len(value)}")
-    return tuple(convert(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(arguments, value, strict=True)))
 
 
 def _plain(value: object, where: str) -> object:

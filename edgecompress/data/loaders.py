@@ -123,7 +123,14 @@ def kind_of(path: Path) -> Literal["npz", "arrays", "texts", "images"]:
         return "arrays"
     if _text_files(path):
         return "texts"
-    _check_folders(path, [folder.name for folder in _shown_folders(path)])
+    names = [folder.name for folder in _shown_folders(path)]
+    if not names and any(file.suffix.lower() in SUFFIXES for file in path.iterdir()):
+        raise InputError(
+            f"{path}: its images lie in no folder; move those of each class into a folder named after it, "
+            f"{path}/CLASS (without classes: into one folder, and give --metric none)"
+        )
+    if {*_called(names, path)} == {TRAIN}:
+        raise InputError(f"{path}: has items to train on alone; add a folder test, or give --data {path / TRAIN}")
     return "images"
 
 
@@ -141,17 +148,6 @@ def _called(names: Collection[str], where: Path) -> dict[str, str]:
         both = " and ".join([*others, *called][:2]) if len(others) > 1 else f"{others[0]} and {split}"
         raise InputError(f"{where}: has {both}; splits are called {', '.join(EVERY)}: rename or remove one")
     return {**called, split: others[0]}
-
-
-def _check_folders(path: Path, names: Sequence[str]) -> None:
-    """Raises InputError for images that lie in no folder of their class, or that are to train on alone."""
-    if not names and any(file.suffix.lower() in SUFFIXES for file in path.iterdir()):
-        raise InputError(
-            f"{path}: its images lie in no folder; move those of each class into a folder named after it, "
-            f"{path}/CLASS (without classes: into one folder, and give --metric none)"
-        )
-    if {*_called(names, path)} == {TRAIN}:
-        raise InputError(f"{path}: has items to train on alone; add a folder test, or give --data {path / TRAIN}")
 
 
 def _factory(reference: str, splits: Sequence[str]) -> Feed:

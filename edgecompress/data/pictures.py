@@ -63,9 +63,7 @@ def picture(file: Path) -> np.ndarray:
     except InputError:
         raise
     except Exception as error:  # a decoder raises whatever a stranger's bytes make it
-        raise blamed(error)(f"{file}: not a readable image: {_reason(error)}; replace or remove it") from error
-
-
-def _reason(error: Exception) -> str:
-    """Why a decoder gave up, without the name of the stream that it read."""
-    return "none of " + ", ".join(DECODERS) if "cannot identify" in str(error) else str(error) or type(error).__name__
+        # why it gave up, without the name of the stream that it read
+        reason = str(error) or type(error).__name__
+        reason = f"none of {', '.join(DECODERS)}" if "cannot identify" in reason else reason
+        raise blamed(error)(f"{file}: not a readable image: {reason}; replace or remove it") from error

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SHARES = ("cols_pct", "rows_pct", "channels_pct", "kernels_pct", "filters_pct", "fine_pct")
 STRUCTURES = ("element", "filter", "channel")
-MATRIX, SMALLEST_BITS, LARGEST_BITS = 2, 2, 16
+MATRIX = 2  # axes
 
 # --------------------------------------------------------------------------- the table
 

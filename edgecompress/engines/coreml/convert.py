@@ -70,11 +70,8 @@ def save(model: MLModel, folder: Path) -> None:
     message.mlProgram.attributes.pop("buildInfo", None)
     data = message.SerializeToString(deterministic=True)
     (file / mlpackage.MODEL).write_bytes(data)
-    _settle(file / "Manifest.json")
-
-
-def _settle(manifest: Path) -> None:
-    """Identifiers made from the names of what they identify; the rest as coremltools writes it."""
+    # identifiers made from the names of what they identify; the rest as coremltools writes it
+    manifest = file / "Manifest.json"
     text = manifest.read_text(encoding="utf-8")
     known = json.loads(text)["itemInfoEntries"]
     for identifier, entry in known.items():

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgecompress.engines.coreml import translations
 
@@ -58,19 +58,16 @@ def rename(folder: Path) -> None:
         message.ParseFromString(file.read_bytes())
         file.write_bytes(message.SerializeToString(deterministic=True))
     for file in folder.rglob(MANIFEST):
-        _rewrite(file, _items_by_path(json.loads(file.read_text(encoding="utf-8"))))
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        items = manifest["itemInfoEntries"]
+        names = {old: str(uuid.uuid5(SPACE, item["path"])) for old, item in items.items()}
+        entries = {names[old]: item for old, item in items.items()}
+        root = names[manifest["rootModelIdentifier"]]
+        _rewrite(file, {**manifest, "itemInfoEntries": entries, "rootModelIdentifier": root})
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / METADATA)
     digest = hashlib.sha256(b"".join(hashlib.sha256(p.read_bytes()).digest() for p in files)).hexdigest()
     metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
     _rewrite(folder / METADATA, {**metadata, "identifier": f"executorch_{uuid.uuid5(SPACE, digest)}"})
-
-
-def _items_by_path(manifest: dict[str, Any]) -> dict[str, Json]:
-    items = manifest["itemInfoEntries"]
-    names = {old: str(uuid.uuid5(SPACE, item["path"])) for old, item in items.items()}
-    entries = {names[old]: item for old, item in items.items()}
-    root = names[manifest["rootModelIdentifier"]]
-    return {**manifest, "itemInfoEntries": entries, "rootModelIdentifier": root}
 
 
 def _rewrite(file: Path, content: dict[str, Json]) -> None:

@@ -48,7 +48,13 @@ def add(program: torch.export.ExportedProgram, model: Artifact) -> tuple[list[Te
     quantization, which is undone once more for the output alone. The batch is on axis 0; what has none is left out.
     """
     graph = _ProgramGraph(program)
-    dims = dict(_symbols(graph.inputs, model.inputs))
+    # what the artifact calls each symbol of the inputs' sizes
+    dims = {
+        size.node.expr: dim
+        for node, spec in zip(graph.inputs, model.inputs, strict=True)
+        for size, dim in zip(node.meta["val"].shape, spec.shape, strict=True)
+        if isinstance(dim, Dim) and not isinstance(size, int)
+    }
     pairs = [(layer, node) for layer in list(graph.layer_outputs()) if (node := graph.handed_out(layer)) is not None]
     taken = {spec.name for spec in model.outputs}
     names = [_unique(layer.head.name, taken) for layer, _ in pairs]
@@ -215,14 +221,6 @@ def _ratio(size: torch.SymInt | int, batch: torch.SymInt | int) -> int | None:
         return None
     ratio = size.node.expr / batch.node.expr
     return int(ratio) if ratio.is_Integer else None
-
-
-def _symbols(inputs: Sequence[torch.fx.Node], specs: Sequence[TensorSpec]) -> Iterator[tuple[object, Dim]]:
-    """Each symbol of the inputs' sizes, and what the artifact calls it."""
-    for node, spec in zip(inputs, specs, strict=True):
-        for size, dim in zip(node.meta["val"].shape, spec.shape, strict=True):
-            if isinstance(dim, Dim) and not isinstance(size, int):
-                yield size.node.expr, dim
 
 
 def _dim(size: torch.SymInt | int, known: Mapping[object, Dim]) -> int | Dim:

@@ -40,27 +40,20 @@ def read(file: Path) -> Plan:
     if content[4:8] != MAGIC:
         raise InputError(f"{file}: not an ExecuTorch program; give the path of a .pte file")
     try:
-        return _plan(next(tables(root(content), PLANS)))
+        plan = next(tables(root(content), PLANS))
+        names = ((text(each, FIRST), text(each, SECOND)) for each in tables(plan, OPERATORS))
+        operators = tuple(f"{name}.{overload}" if overload else name for name, overload in names)
+        delegates = tuple(text(each, FIRST) for each in tables(plan, DELEGATES))
+        calls = list(_calls(next(tables(plan, CHAINS))))
+        return Plan(
+            operators,
+            delegates,
+            {step: operators[index] for step, kind, index in calls if kind == KERNEL},
+            {step: delegates[index] for step, kind, index in calls if kind == DELEGATE},
+            sum(longs(plan, BUFFER_BYTES)),
+        )
     except Exception as error:  # an offset that points outside: struct.error, IndexError, StopIteration, ...
         raise InputError(f"{file}: this ExecuTorch program is damaged; export it again") from error
-
-
-def _plan(plan: Table) -> Plan:
-    operators = tuple(_operator(each) for each in tables(plan, OPERATORS))
-    delegates = tuple(text(each, FIRST) for each in tables(plan, DELEGATES))
-    calls = list(_calls(next(tables(plan, CHAINS))))
-    return Plan(
-        operators,
-        delegates,
-        {step: operators[index] for step, kind, index in calls if kind == KERNEL},
-        {step: delegates[index] for step, kind, index in calls if kind == DELEGATE},
-        sum(longs(plan, BUFFER_BYTES)),
-    )
-
-
-def _operator(operator: Table) -> str:
-    name, overload = text(operator, FIRST), text(operator, SECOND)
-    return f"{name}.{overload}" if overload else name
 
 
 def _calls(chain: Table) -> Iterator[tuple[int, int, int]]:

@@ -55,7 +55,12 @@ def tapped(request: Request) -> Artifact:
     facts: {"taps": [{"output", "operator", "type", "dtype", "layout", "module", "tensor"}]}. Raises StageFailed.
     """
     model = request.model
-    data = _sound(model)
+    file = model.file(".tflite")
+    data = file.read_bytes()
+    try:
+        model_file.check(data, file.name)
+    except InputError as error:
+        raise StageFailed(str(error)) from error
     graph = model_file.graph(data)
     own = {spec.name for spec in model.outputs}
     names = (name for name in map("tap_{}".format, itertools.count()) if name not in own)
@@ -66,16 +71,6 @@ def tapped(request: Request) -> Artifact:
     facts = {"taps": [_about(layer, graph) for layer in layers]}
     outputs = (*model.outputs, *(layer.spec for layer in layers))
     return Artifact(request.out, model.kind, model.inputs, outputs, facts).write()
-
-
-def _sound(model: Artifact) -> bytes:
-    file = model.file(".tflite")
-    data = file.read_bytes()
-    try:
-        model_file.check(data, file.name)
-    except InputError as error:
-        raise StageFailed(str(error)) from error
-    return data
 
 
 # --------------------------------------------------------------------------- where layers end

@@ -165,22 +165,16 @@ class _Known:
         if node is None:
             return None
         if node.op_type in ("Shape", "Size"):
-            return self._size(
-                node.op_type, node.input[0], {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            )
+            attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            shape = self.shapes.get(node.input[0])
+            if shape is None:
+                return None
+            if node.op_type == "Shape":
+                return np.array(shape[attributes.get("start", 0) : attributes.get("end")], object)
+            return np.array(None if None in shape else math.prod(size for size in shape if size is not None), object)
         given = [self.value(read) for read in node.input if read]
         known = [each for each in given if each is not None]
         return self._computed(node.op_type, known, name) if known and len(known) == len(given) else None
-
-    def _size(self, kind: str, name: str, attributes: Mapping[str, int]) -> Values | None:
-        import numpy as np
-
-        shape = self.shapes.get(name)
-        if shape is None:
-            return None
-        if kind == "Shape":
-            return np.array(shape[attributes.get("start", 0) : attributes.get("end")], object)
-        return np.array(None if None in shape else math.prod(size for size in shape if size is not None), object)
 
     def _computed(self, kind: str, given: Sequence[Values], name: str) -> Values | None:
         import numpy as np

@@ -75,7 +75,9 @@ def _layer_outputs(net: openvino.Model) -> Iterator[_OpenvinoLayerOutput]:
     live, taken = _live(nodes), set[str]()
     for node in nodes:
         name = node.get_friendly_name()
-        if name in live - taken and node.get_type_name() not in VIEWS and _is_float(node.output(0)):
+        if name not in live - taken or node.get_type_name() in VIEWS:
+            continue
+        if node.output(0).get_element_type().get_type_name() in FLOATS:
             yield _end(node, live, taken)
 
 
@@ -105,10 +107,6 @@ def _live(nodes: list[openvino.Node]) -> set[str]:
         if node.get_type_name() == "Parameter" or (reads & live and node.get_type_name() not in SHAPES):
             live.add(node.get_friendly_name())
     return live
-
-
-def _is_float(port: openvino.Output) -> bool:
-    return port.get_element_type().get_type_name() in FLOATS
 
 
 def _end(node: openvino.Node, live: set[str], taken: set[str]) -> _OpenvinoLayerOutput:

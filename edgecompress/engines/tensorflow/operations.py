@@ -61,7 +61,8 @@ def operations(artifact: Artifact) -> list[Operation]:
     for node in nodes:
         if node.op not in STILL and not node.op.startswith("function_"):
             maker = _maker(node, named)
-            found.append(Operation(node.op, _word(node), _dtype(node), _word(maker) if maker else ""))
+            dtype = DTYPES.get(node.attr["T"].type, "") if "T" in node.attr else ""
+            found.append(Operation(node.op, _word(node), dtype, _word(maker) if maker else ""))
     return found
 
 
@@ -84,7 +85,3 @@ def _maker(node: NodeDef, named: Mapping[str, NodeDef]) -> NodeDef | None:
 
 def _word(node: NodeDef) -> str:
     return WORDS.get(node.op, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node.op).upper())
-
-
-def _dtype(node: NodeDef) -> str:
-    return DTYPES.get(node.attr["T"].type, "") if "T" in node.attr else ""

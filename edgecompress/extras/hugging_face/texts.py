@@ -67,11 +67,17 @@ class Texts:
                 raise InputError(f"{file}, line {number}: {error}") from error
 
     def _item(self, row: Row) -> Item:
+        import numpy as np
+
         (text, pair), label = _text(row), _column(row, LABEL)
         found = self.tokenizer(text, pair, truncation=True, max_length=self.length, return_token_type_ids=self.kinds)
         inputs = self._filled(found)
         if self.task == "causal-lm":
-            return inputs, _next(inputs["input_ids"], len(found["input_ids"]))
+            ids, own = inputs["input_ids"], len(found["input_ids"])
+            # the token after each, and UNJUDGED where there is none
+            labels = np.full(len(ids), UNJUDGED, np.int64)
+            labels[: own - 1] = ids[1:own]
+            return inputs, labels
         return inputs, None if label is None or self.task != "text-classification" else self._label(label)
 
     def _filled(self, found: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
@@ -219,12 +225,3 @@ def _text(row: Row) -> tuple[str, str | None]:
 
 def _column(row: Row, names: Sequence[str]) -> Any:
     return next((row[name] for name in names if row.get(name) not in (None, "")), None)
-
-
-def _next(ids: np.ndarray, own: int) -> np.ndarray:
-    """The token after each, and UNJUDGED where there is none."""
-    import numpy as np
-
-    labels = np.full(len(ids), UNJUDGED, np.int64)
-    labels[: own - 1] = ids[1:own]
-    return labels

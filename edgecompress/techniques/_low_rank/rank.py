@@ -148,7 +148,8 @@ def within(spectra: Sequence[Spectrum], cost: Callable[[Ranks], int], budget: fl
     singular values left out: the bound on the squared error of a truncated Tucker (De Lathauwer et al. 2000,
     doi:10.1137/S0895479896305696, property 10) or tensor train (Oseledets 2011, theorem 2.2).
     """
-    tails = [_tails(spectrum) for spectrum in spectra]
+    # what is left out by each rank from 0
+    tails = [[*itertools.accumulate((s * s for s in reversed(spectrum)), initial=0.0)][::-1] for spectrum in spectra]
     *others, last = ([*range(align, len(spectrum), align), len(spectrum)] for spectrum in spectra)
     candidates: list[tuple[float, Ranks]] = []
     for ranks in itertools.product(*(choices[:: -(-len(choices) // STEPS)] for choices in others)):
@@ -156,12 +157,6 @@ def within(spectra: Sequence[Spectrum], cost: Callable[[Ranks], int], budget: fl
             each = (*ranks, end)
             candidates.append((sum(tail[rank] for tail, rank in zip(tails, each, strict=True)), each))
     return min(candidates)[1] if candidates else None
-
-
-def _tails(spectrum: Spectrum) -> list[float]:
-    """What is left out by each rank from 0."""
-    squares = [s * s for s in spectrum]
-    return [*itertools.accumulate(reversed(squares), initial=0.0)][::-1]
 
 
 def most(choices: Sequence[int], fits: Callable[[int], bool]) -> int | None:

@@ -194,7 +194,8 @@ class PruningWork:
             widths, facts = self._within(self.choices, lambda w: self._macs(w) / source, self.options.macs)
         elif self.options.strengths in ((), ("ratio",)):
             ratio = self.options.ratio or RATIO
-            widths, facts = self._within(self.choices, self._channels, 1 - ratio)
+            total = sum(group.channels for group in self.groups)
+            widths, facts = self._within(self.choices, lambda w: sum(self._settled(w).values()) / total, 1 - ratio)
         else:
             raise InputError(f"{self.options.strengths[0]} needs measurements, which only a deploy makes")
         return self._settled(widths), facts
@@ -215,9 +216,6 @@ class PruningWork:
                 raise InputError(f"widths: {next(refused, unknown)}")
             widths |= {group.name: _fitting(group, width) for group in groups}
         return widths
-
-    def _channels(self, widths: Mapping[str, int]) -> float:
-        return sum(self._settled(widths).values()) / sum(group.channels for group in self.groups)
 
     def macs(self, net: torch.nn.Module) -> int:
         """The multiply-accumulates of one item."""

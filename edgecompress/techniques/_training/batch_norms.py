@@ -22,6 +22,7 @@ def apart(net: torch.nn.Module, training: Training) -> Iterator[None]:
     Each begins with the statistics of a batch as its own mean and spread: the net answers as before.
     """
     from torch import nn
+    from torch.nn.utils import fusion
 
     convolutions = _convolutions(net, training.size)
     norms = {name: _norm(convolutions[name], *seen) for name, seen in _seen(net, convolutions, training).items()}
@@ -31,7 +32,13 @@ def apart(net: torch.nn.Module, training: Training) -> Iterator[None]:
         yield
     finally:
         for name, norm in norms.items():
-            _put_inside(convolutions[name], norm)
+            layer = convolutions[name]
+            # the convolution with what the norm does to its answers
+            weight, bias = fusion.fuse_conv_bn_weights(
+                layer.weight, layer.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
+            )
+            layer.weight.data.copy_(weight)
+            layer.bias.data.copy_(bias)
             net.set_submodule(name, convolutions[name])
 
 
@@ -92,14 +99,3 @@ def _norm(layer: torch.nn.Module, mean: torch.Tensor, variance: torch.Tensor) ->
     norm.bias.data.copy_(mean)
     norm.weight.data.copy_((variance + norm.eps).sqrt())
     return norm
-
-
-def _put_inside(layer: torch.nn.Module, norm: torch.nn.Module) -> None:
-    """The convolution with what the norm does to its answers."""
-    from torch.nn.utils import fusion
-
-    weight, bias = fusion.fuse_conv_bn_weights(
-        layer.weight, layer.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
-    )
-    layer.weight.data.copy_(weight)
-    layer.bias.data.copy_(bias)

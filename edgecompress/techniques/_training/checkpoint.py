@@ -172,20 +172,16 @@ def load(folder: Path, state: State, of: str) -> Card:
         with safe_open(folder / FILE, "pt") as file:
             card: Card = json.loads((file.metadata() or {})[CARD])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        _check(card, tensors, of)
+        if card["of"] != of:
+            raise Damaged("it is from another training run (other inputs, options or device)")
+        stored = _shapes(tensors)
+        for name in sorted({*stored, *card["shapes"]}):
+            if stored.get(name) != card["shapes"].get(name):
+                raise Damaged(f"its tensor '{name}' is {stored.get(name)}, not {card['shapes'].get(name)}")
         state.restore(tensors, card["numbers"])
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise Damaged(f"{type(error).__name__}: {error}") from error
     return card
-
-
-def _check(card: Card, tensors: Mapping[str, torch.Tensor], of: str) -> None:
-    if card["of"] != of:
-        raise Damaged("it is from another training run (other inputs, options or device)")
-    stored = _shapes(tensors)
-    for name in sorted({*stored, *card["shapes"]}):
-        if stored.get(name) != card["shapes"].get(name):
-            raise Damaged(f"its tensor '{name}' is {stored.get(name)}, not {card['shapes'].get(name)}")
 
 
 def _shapes(tensors: Mapping[str, torch.Tensor]) -> Shapes:

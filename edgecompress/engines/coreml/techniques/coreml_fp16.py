@@ -92,7 +92,10 @@ class _CoremlTrial:
 
     def ranges(self) -> dict[str, _fp16_ranges.PrecisionTally]:
         """Every tensor of the fp32 program, and what rounding it would lose."""
-        return _fp16_ranges.rounded({**_floats(inputs), **self._traced(self.full, inputs)} for inputs in self._items())
+        return _fp16_ranges.rounded(
+            {**_floats(inputs), **_floats({name: values for name, _, values in self.full.trace(inputs)})}
+            for inputs in self._items()
+        )
 
     def _unfit_inside(self, ranges: _fp16_ranges.Tallies) -> set[str]:
         """What operators make that form larger numbers in between: squares, and sums before they divide."""
@@ -151,9 +154,6 @@ class _CoremlTrial:
         for inputs, full in zip(self._items(), self.outputs, strict=True):
             other = half.run(inputs)
             yield {name: (values, other[name]) for name, values in full.items()}
-
-    def _traced(self, program: mil.Program, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return _floats({name: values for name, _, values in program.trace(inputs)})
 
     def _items(self) -> Iterator[dict[str, np.ndarray]]:
         """The samples by the package's own names."""

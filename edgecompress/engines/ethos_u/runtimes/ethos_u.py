@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -145,10 +145,20 @@ def _estimate(folder: Path, log: str, operators: Mapping[str, str]) -> dict[str,
     (summary,), layers = _rows(folder, "*_summary_*.csv"), _rows(folder, "*_per-layer.csv")
     on_cpu = [row for row in layers if row["Target"] == "CPU"]
     counts = {"npu_operators": len(layers) - len(on_cpu), "cpu_operators": len(on_cpu)}
+    # each operator that stays on the CPU: "TYPE:number in the file", its type, and why as Vela says it
+    reasons = {
+        name: "; ".join(re.sub(r" \(.*\)$", "", line.strip()) for line in lines.splitlines())
+        for name, lines in WARNED.findall(log)
+    }
+    fallback = []
+    for row in on_cpu:
+        name = operators.get(row["Name"], row["Original Operator"])
+        why = reasons.get(row["Name"], "Vela gives no reason")
+        fallback.append({"name": name, "type": name.split(":")[0], "why": why})
     estimate = {
         "clock_mhz": float(summary["core_clock"]) / 1e6,
         **counts,
-        "fallback": _fallback(on_cpu, log, operators),
+        "fallback": fallback,
         "reason": "" if counts["npu_operators"] else ALL_LEFT,
     }
     return {**estimate, **(_numbers(summary) if counts["npu_operators"] else dict.fromkeys(_NUMBERS))}
@@ -176,20 +186,6 @@ def _rows(folder: Path, pattern: str) -> list[dict[str, str]]:
         )
     with tables[0].open(encoding="utf-8", newline="") as stream:
         return list(csv.DictReader(stream))
-
-
-def _fallback(on_cpu: Sequence[Mapping[str, str]], log: str, operators: Mapping[str, str]) -> list[dict[str, str]]:
-    """Each operator that stays on the CPU: "TYPE:number in the file", its type, and why as Vela says it."""
-    reasons = {
-        name: "; ".join(re.sub(r" \(.*\)$", "", line.strip()) for line in lines.splitlines())
-        for name, lines in WARNED.findall(log)
-    }
-    fallback = []
-    for row in on_cpu:
-        name = operators.get(row["Name"], row["Original Operator"])
-        why = reasons.get(row["Name"], "Vela gives no reason")
-        fallback.append({"name": name, "type": name.split(":")[0], "why": why})
-    return fallback
 
 
 # --------------------------------------------------------------------------- a session

@@ -96,23 +96,19 @@ def tapped(request: Request) -> Artifact:
 
 def _program(model: Artifact) -> tuple[torch.export.ExportedProgram, dict[str, Json]]:
     """The program to lower, and the facts of what was rewritten in it."""
+    import torch
+
     file = model.file(".pt2")
     try:
-        program = _plain_inputs(torch_program.load(file))
+        program = torch_program.load(file)
+        # inputs whose axis of one has a stride of 0, as NumPy's x[:, None] leaves it, with the usual one
+        for node in program.graph.nodes:
+            value = node.meta.get("val") if node.op == "placeholder" else None
+            if isinstance(value, torch.Tensor) and 0 in value.stride() and value.is_contiguous():
+                node.meta["val"] = value.clone(memory_format=torch.contiguous_format)
         return program, torch_shortcuts.folded(program)
     except Exception as error:  # torch.export has no error of its own
         raise StageFailed(f"runtime executorch: {file}: {first_line(error)}") from error
-
-
-def _plain_inputs(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Inputs whose axis of one has a stride of 0, as NumPy's x[:, None] leaves it, with the usual one."""
-    import torch
-
-    for node in program.graph.nodes:
-        value = node.meta.get("val") if node.op == "placeholder" else None
-        if isinstance(value, torch.Tensor) and 0 in value.stride() and value.is_contiguous():
-            node.meta["val"] = value.clone(memory_format=torch.contiguous_format)
-    return program
 
 
 def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> dict[str, Json]:
