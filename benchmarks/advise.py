@@ -19,7 +19,6 @@ nobody could have known. Exit 1 where the first of these has as many hits, or a 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import json
@@ -34,11 +33,13 @@ from pathlib import Path
 from typing import Any
 
 import check as nets
+import figures
 import strangers
 
 from edgecompress.core import catalog
 from edgecompress.extras.search import expected_gains
 from edgecompress.extras.search.expected_gains import PRIOR, Record, key
+from edgecompress.pipeline.job import job
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -62,12 +63,10 @@ NAMES = {v.name: key(v.runtime or "onnx", [str(step["use"]) for step in v.compre
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "work", "json")
     listed = tomllib.loads(LIST.read_text(encoding="utf-8"))
     parser.add_argument("what", choices=("prior", "recorded", "judge"))
     parser.add_argument("--nets", default=",".join(listed["judged"]))
-    parser.add_argument("--work", help="where nets and stores stay; the next time they are found again")
-    parser.add_argument("--json", type=Path, help="a file for every net, found again the next time")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(asked.work or scratch).resolve()
@@ -75,20 +74,13 @@ def main() -> int:
             return prior(work)
         if asked.what == "recorded":
             return recorded()
-        known = (
-            json.loads(asked.json.read_text(encoding="utf-8")) if asked.json and asked.json.exists() else {"nets": []}
-        )
-        rows = {row["net"]: row for row in known["nets"]}
+        known = json.loads(asked.json.read_text(encoding="utf-8"))["nets"] if asked.json and asked.json.exists() else []
+        rows = {row["net"]: row for row in known}
         for net in asked.nets.split(","):
             if net not in rows:
                 rows[net] = judged(net, work, listed["samples"].get(net))
-                if asked.json:
-                    found = {
-                        "date": time.strftime("%Y-%m-%d"),
-                        "machine": environment(),
-                        "nets": [*rows.values()],
-                    }
-                    asked.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+                told = {"date": time.strftime("%Y-%m-%d"), "machine": dict(job().context.here)}
+                figures.write(asked.json, {**told, "nets": [*rows.values()]})
     return report([row for row in rows.values() if row["net"] in asked.nets.split(",")])
 
 
@@ -148,13 +140,6 @@ def shipped_before() -> dict[str, tuple[str, list[str]]]:
             unreached = [name for name, said in case["variants"].items() if said.startswith("unreached")]
             found[case["net"]] = (case["shipped"], unreached)
     return found
-
-
-def environment() -> dict[str, Any]:
-    """The machine, as reports tell of it."""
-    from edgecompress.pipeline.job import job
-
-    return dict(job().context.here)
 
 
 def of_strangers(work: Path) -> Iterator[Record]:

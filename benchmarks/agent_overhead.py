@@ -12,7 +12,6 @@ Exit 1 when an interval lies above the promise of 3 %; a median above it alone i
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import json
@@ -24,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from edgecompress.core import registry, stats
@@ -50,7 +50,7 @@ Call = Callable[[np.ndarray], None]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--runtime", choices=CALLS, default="onnx")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each turn")

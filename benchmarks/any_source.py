@@ -17,7 +17,6 @@ With --reach: which of android, ios and arm64 strangers' files reach in fp32, an
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import math
@@ -31,6 +30,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import reach
 import torch
@@ -87,11 +87,8 @@ class Row:
 
 def main() -> int:
     """Prints the table of the nets that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "only", "work", "json")
     parser.add_argument("--reach", action="store_true", help="strangers' files instead, on three targets")
-    parser.add_argument("--only", default="", help="nets, separated by commas")
-    parser.add_argument("--work", help="where files and the store stay; the next time they are found again")
-    parser.add_argument("--json", type=Path, help="also write the rows there; what it has of other nets is kept")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(asked.work or scratch).resolve()
@@ -225,26 +222,18 @@ def broken(found: Row) -> Iterator[str]:
 
 def show(found: Sequence[Row]) -> None:
     """The table, what is broken and why something is missing."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="From .onnx (from torch), SQNR in dB to each one's own source")
-    for column in ("net", "import", *FORMATS, "MACs after pruning", "s"):
-        table.add_column(column)
-    console = Console(width=170)
+    rows, below = [], []
     for r in found:
         pairs = [f"{db_words(r.onnx.db.get(v, -math.inf))} ({db_words(r.torch.db.get(v, -math.inf))})" for v in FORMATS]
-        table.add_row(r.net, db_words(r.import_db), *pairs, f"{r.onnx.macs} ({r.torch.macs})", f"{r.seconds:.0f}")
-    console.print(table)
-    for r in found:
-        for text in r.broken:
-            console.print(f"{r.net}: {text}", markup=False)
+        rows.append((r.net, db_words(r.import_db), *pairs, f"{r.onnx.macs} ({r.torch.macs})", f"{r.seconds:.0f}"))
+        below += [f"{r.net}: {text}" for text in r.broken]
         for way, side in (("torch", r.torch), (".onnx", r.onnx)):
-            for variant, why in side.wrong.items():
-                console.print(f"{r.net} from {way}: no {variant}: {why}", markup=False)
+            below += [f"{r.net} from {way}: no {variant}: {why}" for variant, why in side.wrong.items()]
         if (m := r.trained) is not None:
             ends = f"{m['low']:+.1%} to {m['high']:+.1%}"
-            console.print(f"{r.net} pruned and trained: {m['name']} {m['after']:.1%} ({m['before']:.1%}), {ends}")
+            below.append(f"{r.net} pruned and trained: {m['name']} {m['after']:.1%} ({m['before']:.1%}), {ends}")
+    columns = ("net", "import", *FORMATS, "MACs after pruning", "s")
+    figures.show("From .onnx (from torch), SQNR in dB to each one's own source", columns, rows, *below)
 
 
 def db_words(db: float | None) -> str:
@@ -257,7 +246,7 @@ def written(path: Path, part: str, found: Sequence[Any]) -> None:
     kept = [row for row in told.get(part, []) if row["net"] not in {each.net for each in found}]
     told |= {"date": time.strftime("%Y-%m-%d"), "machine": job.job().context.device["fingerprint"]}
     told |= {"torch": torch.__version__, part: [*kept, *map(dataclasses.asdict, found)]}
-    path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    figures.write(path, told)
 
 
 if __name__ == "__main__":

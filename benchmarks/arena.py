@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from edgecompress.core import registry
@@ -40,7 +41,7 @@ PORTABLE = ("portable", {"backend": "portable"})
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--runtimes", default="litert,executorch,onnx,openvino")
     parser.add_argument("--nets", default=",".join(zoo.NETS))
     parser.add_argument("--traced", nargs=2, metavar=("RUNTIME", "FOLDER"), help=argparse.SUPPRESS)

@@ -18,11 +18,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import figures
+
 import edgecompress
 from edgecompress.core import stats
 from edgecompress.reporting import model, sessions
 
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -49,16 +50,10 @@ ONE_REFERENCE = {f"variant.{runtime}-fp32.reference": False for runtime in ("ope
 
 def main() -> int:
     """Runs the nets one after the other."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--profile", default="standard")
-    arguments.add_argument("--remeasure", action="store_true", help="measure again, whatever is stored")
-    arguments.add_argument("--only", default="", help="nets, separated by commas")
-    arguments.add_argument("--json", type=Path, help="also write the rows there")
-    asked = arguments.parse_args()
+    asked = figures.flags(__doc__, "profile", "remeasure", "only", "json").parse_args()
     rows = [row(p, asked) for p in PROMISES if not asked.only or p.net in asked.only.split(",")]
     show(rows)
-    if asked.json:
-        asked.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, rows)
     return 0 if all(r["kept"] for r in rows) else 1
 
 
@@ -91,7 +86,7 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
         "held_back": held.says if (held := variants[shipped].bottleneck) else "",
         "promised": promise.ratio,
         "kept": ratio.factor >= promise.ratio and ratio.factor * (1 + stats.CHANGE) >= max(best.values()),
-        "machine": {key: result.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
+        "machine": figures.machine(result.outcomes["race/round-1"].facts["environment"]),
     }
 
 
@@ -114,30 +109,11 @@ def size_ratio(result: edgecompress.Result, shipped: str) -> float:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """The table that goes into the docs."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="x86, batch 1, 1 thread, against ONNX Runtime fp32")
-    for column in (
-        "net",
-        "ships",
-        "ms",
-        "times faster",
-        "interval",
-        "best of each runtime",
-        "times smaller",
-        "accuracy",
-        "promised",
-    ):
-        table.add_column(column)
-    for r in rows:
-        table.add_row(*cells(r))
-    console = Console(width=140)
-    console.print(table)
-    for r in rows:
-        console.print(f"{r['net']}: {r.get('held_back') or 'what holds it back is not told'}")
-    if rows and "machine" in rows[0]:
-        console.print(rows[0]["machine"])
+    columns = ["net", "ships", "ms", "times faster", "interval", "best of each runtime", "times smaller"]
+    held = [f"{r['net']}: {r.get('held_back') or 'what holds it back is not told'}" for r in rows]
+    title = "x86, batch 1, 1 thread, against ONNX Runtime fp32"
+    machine = [r["machine"] for r in rows[:1] if "machine" in r]
+    figures.show(title, [*columns, "accuracy", "promised"], [cells(r) for r in rows], *held, *machine)
 
 
 def cells(r: dict[str, Any]) -> list[str]:

@@ -13,8 +13,9 @@ Exit 1 where misses are above 5 % of what is reported, or false alarms above 10 
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
+import re
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import strangers
 import strangers_nets
@@ -64,19 +66,15 @@ class Tried:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "work", "json")
     listed = tomllib.loads(LIST.read_text(encoding="utf-8"))
     parser.add_argument("--nets", default=",".join(listed["nets"]), help="of the list, or zoo/NAME")
     parser.add_argument("--targets", default=",".join(listed["targets"]))
-    parser.add_argument("--work", help="where files, stores and what ships stay; the next time they are found again")
-    parser.add_argument("--json", help="a file for every cell")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(asked.work or scratch).resolve()
         tried = [each for net in asked.nets.split(",") for each in of_net(net, asked.targets.split(","), work)]
-    if asked.json:
-        rows = {"date": time.strftime("%Y-%m-%d"), "tried": [asdict(each) for each in tried]}
-        Path(asked.json).write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    figures.write(asked.json, {"date": time.strftime("%Y-%m-%d"), "tried": [asdict(each) for each in tried]})
     return report(tried)
 
 
@@ -114,8 +112,6 @@ def of_net(net: str, targets: Sequence[str], work: Path) -> Iterator[Tried]:
 def made(net: str, folder: Path) -> tuple[str, str]:
     """The model and the data as the command line takes them."""
     if net.startswith(WILD):
-        import os
-
         shared = Path(os.environ["EDGECOMPRESS_SHARED"])
         return str(shared / net), "random"
     if net.startswith("zoo/"):
@@ -151,16 +147,7 @@ def cells(net: str, target: str, said: dict[str, Any], reported: Sequence[dict[s
 
 def plain(kind: str) -> str:
     """aten::mean.out and mean.dim are one operator."""
-    return (
-        kind.split("::")[-1]
-        .split(":")[0]
-        .split(" ")[0]
-        .split(".")[0]
-        .removesuffix("_copy")
-        .lower()
-        .lstrip("_")
-        .removesuffix("_v2")
-    )
+    return re.split(r"[:. ]", kind.split("::")[-1])[0].removesuffix("_copy").lower().lstrip("_").removesuffix("_v2")
 
 
 def report(tried: Sequence[Tried]) -> int:

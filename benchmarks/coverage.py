@@ -12,7 +12,6 @@ variants through the search that decides. Exit 1 when a promise is broken.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import math
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from edgecompress.core import limit_decision, sequential_comparison, session_stats, stats
@@ -75,7 +75,7 @@ class Row:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--trials", type=int, default=2000, help="of each generator")
     parser.add_argument("--runs", type=int, default=500, help="inferences of a session")
     parser.add_argument("--seed", type=int, default=0)
@@ -112,8 +112,7 @@ def table(found: Sequence[Row]) -> str:
     for r in found:
         promised = f"{'<=' if r.at_most else '>='} {r.claim:.2%}"
         cells.append((r.generator, r.what, f"{r.share:.2%}", promised, f"{r.chance:.3f}", "" if r.kept else "BROKEN"))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return figures.aligned(cells)
 
 
 def at_most(hits: int, n: int, p: float) -> float:

@@ -12,9 +12,7 @@ of it, clean what loses less than 0.3 %; what lies between is not counted. Half 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import os
 import random
 import sys
@@ -28,6 +26,7 @@ from typing import Any
 
 import damage_nets
 import damage_plants as plants
+import figures
 import numpy as np
 import torch
 from stage_calls import made, quiet
@@ -80,11 +79,8 @@ class Bench:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "only", "work", "json")
     parser.add_argument("--half", choices=("judge", "tune", "all"), default="judge")
-    parser.add_argument("--only", default="", help="nets, by name")
-    parser.add_argument("--work", help="where weights and files stay for the next time")
-    parser.add_argument("--json", help="a file for every case")
     asked = parser.parse_args()
     nets, done = half(asked.half)
     began, found = time.monotonic(), list[Case]()
@@ -93,8 +89,7 @@ def main() -> int:
         for name in asked.only.split(",") if asked.only else nets:
             found += cases(bench(name, work), done, refusals)
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    if asked.json:
-        Path(asked.json).write_text(json.dumps([dataclasses.asdict(c) for c in found], indent=0), encoding="utf-8")
+    figures.write(asked.json, [dataclasses.asdict(c) for c in found])
     print(f"half: {asked.half}; {SEEN} items without labels judge, {HIDDEN} others tell the truth; split {SPLIT}\n")
     print(report(found))
     return 0
@@ -241,18 +236,13 @@ def report(found: Sequence[Case]) -> str:
     wrong = [c for c in found if c.lost < CLEAN and not c.planted and c.refused]
     lines = [f"missed: {c.net} {c.runtime} {c.done}: loses {c.lost:.2%}" for c in missed]
     lines += [f"refused: {c.net} {c.runtime} {c.done}: loses {c.lost:.2%}: {c.refused[0]}" for c in wrong]
-    return "\n".join([aligned(rows), "", *lines])
+    return "\n".join([figures.aligned(rows), "", *lines])
 
 
 def counted(group: Sequence[Case]) -> tuple[str, str]:
     """How many, and how many of them are refused."""
     refused = sum(bool(c.refused) for c in group)
     return str(len(group)), f"{refused} ({refused / len(group):.1%})" if group else "-"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ were used to try the limits out.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import sys
 import tempfile
@@ -21,16 +20,15 @@ from pathlib import Path
 
 import damage
 import detector_nets
+import figures
 
 KEPT, LOST = 0.95, 0.9
 BANDS = ((KEPT, 2.0, f"{KEPT:g} and more"), (LOST, KEPT, "between"), (-1.0, LOST, f"below {LOST:g}"))
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "only", "work")
     parser.add_argument("--half", choices=("judge", "tune", "all"), default="judge", help="of the damages")
-    parser.add_argument("--only", default="", help="nets, by name")
-    parser.add_argument("--work", help="where weights and files stay for the next time")
     asked = parser.parse_args()
     began, found = time.monotonic(), list[damage.Case]()
     with tempfile.TemporaryDirectory() as scratch:
@@ -53,7 +51,7 @@ def report(found: Sequence[damage.Case]) -> str:
         rows.append((name, *(cell for g in groups for cell in (str(len(g)), str(sum(not c.refused for c in g))))))
     wrong = [c for c in found if (1 - c.lost >= KEPT and c.refused) or (1 - c.lost < LOST and not c.refused)]
     lines = [f"{c.net} {c.runtime} {c.done}: {1 - c.lost:.3f}: {'; '.join(c.refused) or 'passes'}" for c in wrong]
-    return "\n".join([damage.aligned(rows), "", *lines])
+    return "\n".join([figures.aligned(rows), "", *lines])
 
 
 if __name__ == "__main__":

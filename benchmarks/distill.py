@@ -13,27 +13,25 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 import edgecompress
 from edgecompress.core import stats
 from edgecompress.core.model import Artifact
 from edgecompress.formats import torch_module
-from edgecompress.pipeline import job
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE / "distill"
 VARIANTS = ("alone", "taught")
 SETS = ("test", "kept")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 BATCH, RESAMPLED = 250, 10_000
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,10 +40,9 @@ Right = Mapping[str, Array]  # of a variant: whether it is right, [seeds, images
 
 def main() -> int:
     """Trains both with each seed, and prints what was gained."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = figures.flags(__doc__, "store")
     arguments.add_argument("--epochs", type=int, default=60)
     arguments.add_argument("--seeds", default="0,1,2", help="separated by commas")
-    arguments.add_argument("--store", type=Path, default=Path(".edgecompress"))
     arguments.add_argument("--out", type=Path, default=Path("dist/distill"))
     arguments.add_argument("--json", type=Path, default=HERE / f"distill-{datetime.date.today()}.json")
     asked = arguments.parse_args()
@@ -65,10 +62,10 @@ def main() -> int:
         "top1": {v: {name: right[v][name].mean(axis=1).tolist() for name in SETS} for v in VARIANTS},
         "gains": gains,
         "wall_s": sum(seconds for _, seconds in runs),
-        "machine": machine(),
+        "machine": figures.machine(),
     }
     show(found)
-    asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, found)
     return 0 if kept(gains["all"]) else 1
 
 
@@ -128,20 +125,15 @@ def kept(gain: Mapping[str, Any]) -> bool:
 
 def show(found: Mapping[str, Any]) -> None:
     """A row for each set of images."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"ResNet-8 of half width, {found['epochs']} epochs, seeds {found['seeds']}: top-1 on CIFAR-10")
-    for column in ("images", "alone", "taught", "gain, points", "over seeds", "over images"):
-        table.add_column(column)
+    rows = []
     for name, row in found["gains"].items():
         tops = [words(found["top1"][variant].get(name, ())) for variant in VARIANTS]
         ends = [span(row[key]) for key in ("over_seeds", "over_images")]
-        table.add_row(f"{name} ({row['images']})", *tops, f"{row['points']:+.2f}", *ends)
-    console = Console(width=140)
-    console.print(table)
-    console.print("promised: a gain above 0 in both intervals over all images:", kept(found["gains"]["all"]))
-    console.print(f"{found['wall_s'] / 60:.0f} min of training;", found["machine"])
+        rows.append((f"{name} ({row['images']})", *tops, f"{row['points']:+.2f}", *ends))
+    title = f"ResNet-8 of half width, {found['epochs']} epochs, seeds {found['seeds']}: top-1 on CIFAR-10"
+    columns = ("images", "alone", "taught", "gain, points", "over seeds", "over images")
+    promise = f"promised: a gain above 0 in both intervals over all images: {kept(found['gains']['all'])}"
+    figures.show(title, columns, rows, promise, f"{found['wall_s'] / 60:.0f} min of training", found["machine"])
 
 
 def words(tops: Sequence[float]) -> str:
@@ -153,12 +145,6 @@ def words(tops: Sequence[float]) -> str:
 def span(ends: Sequence[float] | None) -> str:
     """`[0.4, 2.1]`."""
     return "one seed: none" if ends is None else f"[{ends[0]:+.2f}, {ends[1]:+.2f}]"
-
-
-def machine() -> dict[str, Any]:
-    """Where it ran."""
-    device = job.job().context.device["fingerprint"]
-    return {key: device.get(key) for key in MACHINE}
 
 
 if __name__ == "__main__":

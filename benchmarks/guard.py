@@ -11,7 +11,6 @@ int8 loses nothing on "test", by luck or not, there is nothing to recover, whate
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import figures
+
 import edgecompress
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 INSIDE = 3  # of the real nets, at least, end inside their budget
 RECOVERED = 0.5  # of plain int8's loss, at least, by one that does not
 DISASTER = 0.2  # top-1 that plain int8 loses on the net made for that, at least
@@ -72,18 +72,14 @@ class Found:
 
 def main() -> int:
     """Deploys the nets one after the other, and prints what their reports say."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = figures.flags(__doc__, "only", "store", "json")
     arguments.add_argument("--profile", default="quick")
-    arguments.add_argument("--only", default="", help="nets, separated by commas")
-    arguments.add_argument("--store", type=Path, default=Path(".edgecompress"))
     arguments.add_argument("--out", type=Path, default=Path("dist/guard"))
-    arguments.add_argument("--json", type=Path, help="also write the figures there")
     asked = arguments.parse_args()
     every = [found(net, asked) for net in SUBJECTS if not asked.only or net in asked.only.split(",")]
     said = broken(every)
     show(every, said)
-    if asked.json:
-        asked.json.write_text(json.dumps([vars(f) for f in every], indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, [vars(f) for f in every])
     return 1 if said else 0
 
 
@@ -106,7 +102,7 @@ def found(net: str, asked: argparse.Namespace) -> Found:
         wall_s,
         time.monotonic() - begin - wall_s,
         ran,
-        {key: report["environment"].get(key) for key in MACHINE},
+        figures.machine(report["environment"]),
     )
 
 
@@ -136,14 +132,7 @@ def broken(every: Sequence[Found]) -> list[str]:
 
 def show(every: Sequence[Found], said: Sequence[str]) -> None:
     """A line per net, a table per ladder, what is not kept, and the machine."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=150)
-    table = Table(title="Plain int8 and what the guard made of it, judged on test")
-    for column in ("net", "n", "plain loses", "ends at", "it loses", "budget", "inside", "recovered", "speed-up"):
-        table.add_column(column)
-    table.add_column("wall, again")
+    rows = []
     for f in every:
         end = next((r["label"] for r in f.ladder["rungs"] if r["chosen"]), "")
         losses = (percent(f.ladder[key]) for key in ("plain_loss", "loss", "limit"))
@@ -153,29 +142,34 @@ def show(every: Sequence[Found], said: Sequence[str]) -> None:
         inside = "yes" if f.inside else "no"
         items = str(f.metric.get("n", ""))
         recovered = "nothing lost" if f.ladder["plain_loss"] <= 0 else percent(f.ladder["recovered"])
-        cells = (f.net, items, plain, end, ours, limit, inside, recovered, speed, walls)
-        table.add_row(*cells)
-    console.print(table)
+        rows.append((f.net, items, plain, end, ours, limit, inside, recovered, speed, walls))
+    columns = (
+        "net",
+        "n",
+        "plain loses",
+        "ends at",
+        "it loses",
+        "budget",
+        "inside",
+        "recovered",
+        "speed-up",
+        "wall, again",
+    )
+    figures.show("Plain int8 and what the guard made of it, judged on test", columns, rows)
     for f in every:
-        console.print(rungs(f))
-    for text in said:
-        console.print(f"NOT KEPT: {text}", markup=False)
-    console.print(every[0].device if every else {})
+        rungs(f)
+    print(*(f"NOT KEPT: {text}" for text in said), every[0].device if every else {}, sep="\n")
 
 
-def rungs(f: Found) -> Any:
+def rungs(f: Found) -> None:
     """A ladder as a table."""
-    from rich.table import Table
-
-    table = Table(title=f"{f.net}: the ladder, on select")
-    for column in ("rung", "loses", "SQNR dB", "latency, plain = 1", "note"):
-        table.add_column(column)
+    rows = []
     for r in f.ladder["rungs"]:
         near = "" if r["sqnr_db"] is None else f"{r['sqnr_db']:.1f}"
         ratio = "" if r["ratio"] is None else f"{r['ratio']:.2f}"
         note = ", ".join(filter(None, ("chosen" if r["chosen"] else "", r["reason"])))
-        table.add_row(r["label"], percent(r["loss"]), near, ratio, note)
-    return table
+        rows.append((r["label"], percent(r["loss"]), near, ratio, note))
+    figures.show(f"{f.net}: the ladder, on select", ("rung", "loses", "SQNR dB", "latency, plain = 1", "note"), rows)
 
 
 def percent(share: float | None) -> str:

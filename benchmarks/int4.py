@@ -10,9 +10,7 @@ NNCF's own best (scale estimation, and both together) is beside ours for OpenVIN
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import math
 import sys
 import tempfile
@@ -22,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import tiny_llama
 import torch
@@ -93,10 +92,9 @@ class Prefill(torch.nn.Module):
 
 def main() -> int:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "json")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tiny_llama")
     parser.add_argument("--only", default=",".join(WAYS), help="engines, separated by commas")
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     folder = tiny_llama.trained(asked.folder, 25)
     found: list[Row] = []
@@ -107,13 +105,8 @@ def main() -> int:
                 change = f"{math.expm1(row.loss):+.2%} ({math.expm1(row.low):+.2%} to {math.expm1(row.high):+.2%})"
                 what = f"{row.engine:11}{row.way:34}{row.perplexity:8.3f}  {change:34}"
                 print(f"{what}{row.bytes:>12,} B {row.seconds:5.0f} s", flush=True)
-    if asked.json:
-        told = {
-            "date": time.strftime("%Y-%m-%d"),
-            "torch": torch.__version__,
-            "rows": [*map(dataclasses.asdict, found)],
-        }
-        asked.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    told = {"date": time.strftime("%Y-%m-%d"), "torch": torch.__version__}
+    figures.write(asked.json, {**told, "rows": [*map(dataclasses.asdict, found)]})
     return 0
 
 

@@ -9,8 +9,6 @@ and its 95 % interval (bootstrap). Run it on a quiet machine.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import sys
 import tempfile
@@ -19,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figures
 import int4
 import numpy as np
 import torch
@@ -44,9 +43,8 @@ Run = Callable[[], object]
 
 def main() -> int:
     """Prints the table; exit 1 where the fastest of ours is slower than the fastest by hand, or below 3 times fp32."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "json")
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = made(Path(folder))
@@ -57,9 +55,8 @@ def main() -> int:
         print(f"{name:48}{np.median(times[name]) * 1e3:9.3f} ms  {middle:6.2f}x ({low:.2f}-{high:.2f})")
     best, by_hand = (max(v[0] for n, v in told.items() if ("by hand" in n) == hand) for hand in (False, True))
     print(f"the fastest of ours {best:.2f}x, by hand {by_hand:.2f}x")
-    if asked.json:
-        rows = [{"file": n, "ratio": m, "low": a, "high": b} for n, (m, a, b) in told.items()]
-        asked.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "rows": rows}, indent=1) + "\n", "utf-8")
+    rows = [{"file": n, "ratio": m, "low": a, "high": b} for n, (m, a, b) in told.items()]
+    figures.write(asked.json, {"date": time.strftime("%Y-%m-%d"), "rows": rows})
     return int(best < 3 or best < 0.97 * by_hand)
 
 

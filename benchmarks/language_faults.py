@@ -9,7 +9,6 @@ do its weights in int8 and in bfloat16, which must pass. Exit 1 where a fault pa
 
 from __future__ import annotations
 
-import argparse
 import copy
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import damage
+import figures
 import int4
 import numpy as np
 import tiny_llama
@@ -32,7 +32,7 @@ Net = LlamaForCausalLM
 
 def main() -> int:
     """Prints what each is refused for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tiny_llama")
     folder = tiny_llama.trained(parser.parse_args().folder, 25)
     net = LlamaForCausalLM.from_pretrained(folder).eval()

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import figures
 import int4
 import int4_race
 import numpy as np
@@ -41,20 +42,16 @@ LOST, SPEED = 0.02, 0.9  # what int8 loses at least; what is left of its speed
 
 def main() -> int:
     """Prints both tables, and what is not kept."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "store", "json")
     parser.add_argument("--only", default="layers,bits")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tiny_llama")
     parser.add_argument("--minutes", type=float, default=25, help="of training")
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--store", type=Path, default=Path(".edgecompress"))
-    parser.add_argument("--json", type=Path, help="also write the figures there")
     asked = parser.parse_args()
     made = {"layers": layers, "bits": bits}
     found = {name: made[name](asked) for name in asked.only.split(",")}
     print(json.dumps(found, indent=1))
-    if asked.json:
-        told = {"date": time.strftime("%Y-%m-%d"), **found}
-        asked.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, {"date": time.strftime("%Y-%m-%d"), **found})
     said = [text for each in found.values() for text in each["not kept"]]
     print("\n".join(f"NOT KEPT: {text}" for text in said))
     return 1 if said else 0
@@ -72,14 +69,6 @@ def artifact(result: edgecompress.Result, stage: str) -> Artifact:
     made = result.outcomes[stage].artifact
     assert made is not None, f"{stage}: {result.outcomes[stage].reason}"
     return made
-
-
-def machine(result: edgecompress.Result) -> dict[str, Any]:
-    environment = result.read_report()["environment"]
-    return {
-        key: environment.get(key)
-        for key in ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
-    }
 
 
 # --------------------------------------------------------------------------- a budget of time
@@ -112,7 +101,7 @@ def layers(asked: argparse.Namespace) -> dict[str, Any]:
         "skip": next(r for r in ladder["rungs"] if r["chosen"])["options"].get("skip", []),
         "layers tried": ladder["layers"],
         "program_s": result.outcomes["int8/guard/program"].wall_s,
-        "machine": machine(result),
+        "machine": figures.machine(result.read_report()["environment"]),
         "not kept": said,
     }
 
@@ -176,7 +165,7 @@ def bits(asked: argparse.Namespace) -> dict[str, Any]:
         "mixed": {name: list(nets["mixed"].facts[name]) for name in ("quantized", "int8")},
         "more nats of mixed than of doubling": between(losses["mixed"] - losses["doubling"]),
         "program_s": result.outcomes["mixed/onnx_int4/program"].wall_s,
-        "machine": machine(result),
+        "machine": figures.machine(result.read_report()["environment"]),
         "not kept": said,
     }
 

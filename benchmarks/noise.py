@@ -14,7 +14,6 @@ counts nothing tell them: it takes seconds, and depends on no machine. Exit 1 wh
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import functools
@@ -36,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import coverage
+import figures
 import numpy as np
 
 from edgecompress.core import stats
@@ -70,7 +70,7 @@ class Raced:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--runs", type=int, help="races under each load; 3, or 100 where they are simulated")
     parser.add_argument("--only", default="", help="loads, separated by commas")
     parser.add_argument("--simulated", action="store_true")

@@ -8,13 +8,13 @@ interpreter). Exit 1 when a promise is not kept, other than what is known to be 
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import figures
 
 import edgecompress
 from edgecompress.commands import deploy
@@ -23,7 +23,6 @@ from edgecompress.pipeline import job, plan
 
 HERE = Path(__file__).parent
 TARGET, EXAMPLES = HERE / "parity.toml", HERE.parent / "examples"
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 FLOAT_DB = {"fp32": 100.0, "fp16": 50.0}  # the least SQNR of any output
 
 
@@ -65,16 +64,11 @@ class Row:
 
 def main() -> int:
     """Prints the table of the nets that are asked for."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--only", default="", help="nets, separated by commas")
-    arguments.add_argument("--store", type=Path, default=Path(".edgecompress"))
-    arguments.add_argument("--json", type=Path, help="also write the rows there")
-    asked = arguments.parse_args()
+    asked = figures.flags(__doc__, "only", "store", "json").parse_args()
     nets = [net for net in NETS if not asked.only or net.name in asked.only.split(",")]
     found = [row for net in nets for row in rows(net, asked.store)]
     show(found)
-    if asked.json:
-        asked.json.write_text(json.dumps([asdict(row) for row in found], indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, [asdict(row) for row in found])
     return 1 if any(row.broken and not known(row) for row in found) else 0
 
 
@@ -126,19 +120,12 @@ def known(row: Row) -> bool:
 
 def show(found: Sequence[Row]) -> None:
     """The table, and the machine."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Parity with the source, on the test split")
-    for column in ("net", "variant", "SQNR dB", "metric", "made in s", "promises"):
-        table.add_column(column)
+    rows = []
     for r in found:
         db = "" if r.sqnr_db is None else f"{r.sqnr_db:.1f}"
-        table.add_row(r.net, r.variant, db, words(r.metric), f"{r.wall_s:.0f}", "; ".join(r.broken) or "kept")
-    console = Console(width=160)
-    console.print(table)
-    device = job.job().context.device["fingerprint"]
-    console.print({key: device.get(key) for key in MACHINE})
+        rows.append((r.net, r.variant, db, words(r.metric), f"{r.wall_s:.0f}", "; ".join(r.broken) or "kept"))
+    columns = ("net", "variant", "SQNR dB", "metric", "made in s", "promises")
+    figures.show("Parity with the source, on the test split", columns, rows, figures.machine())
 
 
 def words(metric: Mapping[str, Any] | None) -> str:

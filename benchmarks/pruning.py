@@ -9,12 +9,13 @@ promise is not kept.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import figures
 
 import edgecompress
 
@@ -23,7 +24,6 @@ EXAMPLES = HERE.parent / "examples"
 SOURCES = {"resnet32": "resnet20/resnet32.toml", "mobilenetv2": "mobilenetv2/source.toml"}
 SOURCES["textgenrnn"] = "textgenrnn/source.toml"
 PRUNED, DENSE = "pruned-int8", "int8"
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 Row = dict[str, Any]
 
 
@@ -55,18 +55,12 @@ class Found:
 
 def main() -> int:
     """Deploys the nets one after the other and prints what their reports say."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--profile", default="standard")
-    arguments.add_argument("--only", default="", help="nets, separated by commas")
-    arguments.add_argument("--store", type=Path, default=Path(".edgecompress"))
+    arguments = figures.flags(__doc__, "profile", "only", "store", "remeasure", "json")
     arguments.add_argument("--out", type=Path, default=Path("dist/pruning"))
-    arguments.add_argument("--remeasure", action="store_true", help="measure again, whatever is stored")
-    arguments.add_argument("--json", type=Path, help="also write the figures there")
     asked = arguments.parse_args()
     every = [found(net, asked) for net in SOURCES if not asked.only or net in asked.only.split(",")]
     show(every)
-    if asked.json:
-        asked.json.write_text(json.dumps([vars(f) for f in every], indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, [vars(f) for f in every])
     return 1 if any(f.broken for f in every) else 0
 
 
@@ -81,7 +75,7 @@ def found(net: str, asked: argparse.Namespace) -> Found:
     wall_s = sum(outcome.wall_s for outcome in result.outcomes.values())
     says = [gain["says"] for gain in gains.values()]
     fits = {fit["stage"]: fit for fit in report["fits"]}
-    device = {key: report["environment"].get(key) for key in MACHINE}
+    device = figures.machine(report["environment"])
     promise = PROMISES.get(net, Promise())
     return Found(net, rows, says, fits, device, wall_s, broken(promise, {row["variant"]: row for row in rows}))
 
@@ -124,20 +118,12 @@ def broken(promise: Promise, rows: Mapping[str, Row]) -> list[str]:
 
 def show(every: Sequence[Found]) -> None:
     """A table per net, what its report says, and the machine."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=150)
+    columns = ("variant", "verdict", "fewer MACs", "metric", "latency ms", "speed-up over dense int8")
     for f in every:
-        table = Table(title=f"{f.net}: pruned beside dense, {f.wall_s / 60:.0f} min of work")
-        for column in ("variant", "verdict", "fewer MACs", "metric", "latency ms", "speed-up over dense int8"):
-            table.add_column(column)
-        for r in f.rows:
-            table.add_row(r["variant"], r["verdict"], times(r["fewer_macs"]), words(r["metric"]), *speed(r))
-        console.print(table)
-        for text in (*f.says, *(fit["reason"] for fit in f.fits.values()), *(f"NOT KEPT: {b}" for b in f.broken)):
-            console.print(text, markup=False)
-    console.print(every[0].device if every else {})
+        rows = [(r["variant"], r["verdict"], times(r["fewer_macs"]), words(r["metric"]), *speed(r)) for r in f.rows]
+        said = (*f.says, *(fit["reason"] for fit in f.fits.values()), *(f"NOT KEPT: {b}" for b in f.broken))
+        figures.show(f"{f.net}: pruned beside dense, {f.wall_s / 60:.0f} min of work", columns, rows, *said)
+    print(every[0].device if every else {})
 
 
 def times(ratio: float | None) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 import torch_pruning
@@ -52,25 +53,22 @@ name = "onnx-int8"
 runtime = "onnx"
 compress = [{steps}{{ use = "int8" }}]
 """
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def main() -> int:
     """Prunes, trains, measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "json")
     parser.add_argument("--fewer", type=float, default=2.1, help="MACs of the dense net over those of the pruned one")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seeds", default="0,1", help="separated by commas")
     parser.add_argument("--out", type=Path, default=Path("dist/pruning-peer"))
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     sys.path.insert(0, str(EXAMPLE))  # the factories' module
     rows = [row(int(seed), asked) for seed in asked.seeds.split(",")]
     mine, other = (fmean(r[who]["top1"] for r in rows) for who in ("ours", "theirs"))
     print(f"top-1 {100 * mine:.2f} % by prune_channels, {100 * other:.2f} % by Torch-Pruning's recipe; dense 91.6 %")
-    if asked.json:
-        asked.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "rows": rows}, indent=1) + "\n", "utf-8")
+    figures.write(asked.json, {"date": time.strftime("%Y-%m-%d"), "rows": rows})
     return 0 if mine >= other - POINTS and all((r["ratio"] or 0) > 1 for r in rows) else 1
 
 
@@ -89,7 +87,7 @@ def row(seed: int, asked: argparse.Namespace) -> dict[str, Any]:
         found[who] |= {"ms": variant.numbers["latency"].value, "runtime": variant.runtime}
     ratio = sessions.improvement(held["theirs"].sessions, held["ours"].sessions, sessions.LATENCY)
     found |= {"ratio": ratio and ratio.factor, "low": ratio and ratio.low, "high": ratio and ratio.high, "seed": seed}
-    found["machine"] = {key: report.environment.get(key) for key in MACHINE}
+    found["machine"] = figures.machine(report.environment)
     print(json.dumps(found, indent=1), flush=True)
     return found
 

@@ -11,7 +11,6 @@ MOST_LOST more. What is done stands in DIR/lines.jsonl and is not done again.
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import dataclasses
 import itertools
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import ptq_nets
 import ptq_vendors as vendors
@@ -94,7 +94,7 @@ class Line:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--work", type=Path, required=True, help="where files and figures stay for the next time")
     parser.add_argument("--nets", default=",".join(ptq_nets.NETS))
     parser.add_argument("--converters", default=",".join(CONVERTERS))
@@ -275,8 +275,7 @@ def table(lines: Sequence[Line]) -> str:
              f"{100 * x.ours_lost:.2f}", f"{100 * x.vendor_lost:.2f}",
              f"{100 * x.more_lost:+.2f} ({100 * c:+.2f}..{100 * d:+.2f})", words[1])
         )  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+    return figures.aligned(rows)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ that is no identity), with weights quantized again; and the noisiest tensors kep
 
 from __future__ import annotations
 
-import argparse
 import copy
 import math
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 from torch.nn import functional as F
@@ -35,7 +35,7 @@ NOISIEST, LARGEST = 6, 32.0  # tensors; the most that a channel is scaled by
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--calibrate", type=int, default=40)
     parser.add_argument("--judge", type=int, default=12)
     asked = parser.parse_args()

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 import edgecompress
@@ -30,17 +30,14 @@ HERE = Path(__file__).resolve().parent
 SOURCE, TARGET = HERE.parent / "examples" / "resnet20" / "source.toml", HERE / "qat" / "target.toml"
 METRICS = ("top1", "perplexity")
 RUNTIMES, BITS = ("onnx", "litert"), (8, 4)
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 Row = dict[str, Any]
 Scores = Mapping[str, Mapping[str, Any]]  # metric -> variant -> a score per image
 
 
 def main() -> int:
     """Trains, judges, compares, prints."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = figures.flags(__doc__, "only", "store")
     arguments.add_argument("--epochs", type=int, default=4)
-    arguments.add_argument("--only", default="", help="variants of benchmarks/qat, separated by commas")
-    arguments.add_argument("--store", type=Path, default=Path(".edgecompress"))
     arguments.add_argument("--out", type=Path, default=Path("dist/qat"))
     arguments.add_argument("--json", type=Path, default=HERE / f"qat-{datetime.date.today()}.json")
     arguments.add_argument("--source", type=Path, default=SOURCE)
@@ -51,7 +48,7 @@ def main() -> int:
     rows = [row(scores, pair) for pair in pairs if set(pair) <= set(scores[METRICS[0]])]
     found = {"source": asked.source.parent.name, "epochs": asked.epochs, "rows": rows, **told(results[METRICS[0]])}
     show(found)
-    asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, found)
     return 0 if all(promised(r) for r in rows) else 1
 
 
@@ -91,7 +88,7 @@ def told(result: edgecompress.Result) -> Row:
     keys = ("weight_bits", "layers", "epochs", "samples", "split", "batch_size", "amp")
     made = {name: {"wall_s": o.wall_s, **{k: o.facts[k] for k in keys}} for name, o in trainings.items()}
     environment = result.read_report()["environment"]
-    return {"trainings": made, "machine": {key: environment.get(key) for key in MACHINE}}
+    return {"trainings": made, "machine": figures.machine(environment)}
 
 
 def promised(found: Row) -> bool:
@@ -104,23 +101,16 @@ def promised(found: Row) -> bool:
 
 def show(found: Row) -> None:
     """A line per pair and metric."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=150)
-    table = Table(
-        title=f"{found['source']}: int8 afterwards and trained for it ({found['epochs']} epochs), 500 test images"
-    )
-    for column in ("runtime and bits", "metric", "source", "afterwards", "trained", "trained against afterwards"):
-        table.add_column(column)
-    for r in found["rows"]:
-        for name in METRICS:
-            table.add_row(*line(r, name))
-    console.print(table)
-    for name, t in found["trainings"].items():
-        console.print(f"{name}: {t['wall_s']:.0f} s, {t['layers']} layers of {t['weight_bits']} bits")
+    title = f"{found['source']}: int8 afterwards and trained for it ({found['epochs']} epochs), 500 test images"
+    columns = ("runtime and bits", "metric", "source", "afterwards", "trained", "trained against afterwards")
+    made = [
+        f"{name}: {t['wall_s']:.0f} s, {t['layers']} layers of {t['weight_bits']} bits"
+        for name, t in found["trainings"].items()
+    ]
     broken = [r["pair"] for r in found["rows"] if not promised(r)]
-    console.print(found["machine"], f"NOT KEPT: {broken}" if broken else "all promises kept")
+    kept = f"NOT KEPT: {broken}" if broken else "all promises kept"
+    rows = [line(r, name) for r in found["rows"] for name in METRICS]
+    figures.show(title, columns, rows, *made, found["machine"], kept)
 
 
 def line(found: Row, metric: str) -> Sequence[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -51,17 +50,13 @@ def cases(only: Sequence[str], work: Path) -> Iterator[Reach]:
     """Every net on every target, each net in a process of its own."""
     wild = Path(os.environ["EDGECOMPRESS_SHARED"]) / "wild"
     every = [*(f.stem for f in sorted(wild.glob("*.*")) if f.suffix != ".md"), *KERAS]
-    for name in [n for n in (*every, *strangers_listed()) if not only or n in only]:
+    for name in [n for n in (*every, *strangers_nets.NETS) if not only or n in only]:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             try:
                 found = pool.submit(of_net, name, work / name, wild).result()
             except Exception as error:  # whatever making it raises, or its process ended
                 found = [Reach(name, target, "", "no", f"not tried: {error!r}"[:200]) for target in TARGETS]
         yield from found
-
-
-def strangers_listed() -> list[str]:
-    return [net["name"] for net in tomllib.loads(strangers.LIST.read_text(encoding="utf-8"))["net"]]
 
 
 def of_net(name: str, folder: Path, wild: Path) -> list[Reach]:

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
+
 import edgecompress
 from edgecompress.core import catalog, stats
 from edgecompress.extras.search.search import target_toml
@@ -26,21 +28,17 @@ from edgecompress.reporting import model, sessions
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NETS = ("resnet20", "mobilenetv2")
 SAME = "the same file as "  # why a variant is not measured: it is another one
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 
 
 def main() -> int:
     """Searches for the nets one after the other, and races what it found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "profile", "json")
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--only", default=",".join(NETS), help="nets, separated by commas")
     parser.add_argument("--train", action="store_true", help="training is in the space")
-    parser.add_argument("--profile", default="standard")
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     rows = [row(net, asked) for net in asked.only.split(",")]
-    if asked.json:
-        asked.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "rows": rows}, indent=1) + "\n", "utf-8")
+    figures.write(asked.json, {"date": time.strftime("%Y-%m-%d"), "rows": rows})
     return 0 if all(row["ratio"] and row["ratio"] * (1 + stats.CHANGE) >= 1 for row in rows) else 1
 
 
@@ -86,7 +84,7 @@ def row(net: str, asked: argparse.Namespace) -> dict[str, Any]:
         "high": ratio.high if ratio else None,
         "ms": {name: v.numbers["latency"].value for name, v in told.items()},
         "accuracy": {name: v.numbers["accuracy"].value for name, v in told.items()},
-        "machine": {key: raced.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
+        "machine": figures.machine(raced.outcomes["race/round-1"].facts["environment"]),
     }
     print(json.dumps(result, indent=1))
     return result

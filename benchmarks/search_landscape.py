@@ -8,7 +8,6 @@ built and measured nets, so all recipes can be counted out. Hypervolume is that 
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import sys
@@ -16,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+
+import figures
 
 from edgecompress.core import registry
 from edgecompress.core.settings import SearchSpace
@@ -144,7 +145,7 @@ def searched(within: RecipeSpace, sampler: str, seed: int, trials: int) -> list[
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints how near each sampler comes; 1 where TPE is not nearer than random draws with most seeds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--kept", type=int, default=8, help="layers in higher precision, at most")

@@ -14,7 +14,6 @@ prune_channels' own measure. Exit 1 where the order of `analyze` correlates less
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import tempfile
@@ -23,18 +22,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from edgecompress.commands import analyze
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
 from edgecompress.formats import torch_module
-from edgecompress.pipeline import job
 from edgecompress.pipeline.job_request import Options
 from edgecompress.techniques import prune_channels
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "resnet20"
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os")
 LEAST = 0.7
 SPLITS = ("test", "calibrate")  # of brute force; analyze looks at "select"
 BATCH, RESAMPLED = 50, 2000
@@ -46,21 +44,18 @@ Damage = Mapping[str, Array]  # layer -> rise of the cross entropy of each image
 
 def main() -> int:
     """Prints the orders."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = figures.flags(__doc__, "store", "json")
     arguments.add_argument("--ratios", default="0.25,0.5,0.75", help="shares of a layer's channels that go")
     arguments.add_argument("--images", type=int, default=1500, help="train images, and test images up to 500")
     arguments.add_argument("--settle", action="store_true", help="batch norms count anew")
     arguments.add_argument("--brief", action="store_true", help="without prune_channels' own measure")
-    arguments.add_argument("--store", type=Path, default=Path(".edgecompress"))
-    arguments.add_argument("--json", type=Path, help="also write what was found there")
     asked = arguments.parse_args()
     sys.path.insert(0, str(EXAMPLE))  # the factory's module
     begin = time.monotonic()
     found = measured([float(r) for r in asked.ratios.split(",")], asked)
-    found |= {"seconds": time.monotonic() - begin, "machine": machine()}
+    found |= {"seconds": time.monotonic() - begin, "machine": figures.machine()}
     show(found)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, found)
     return 1 if found["rho"]["analyze"]["rho"] < LEAST else 0
 
 
@@ -169,33 +164,24 @@ def correlated(cheap: Mapping[str, float], nats: Damage) -> dict[str, float]:
 
 def show(found: Mapping[str, Any]) -> None:
     """The orders, the correlations and the machine."""
-    from rich.console import Console
-    from rich.table import Table
-
     layers = found["layers"]
     ranks = {key: _ranks({n: row[key] for n, row in layers.items()}) for key in ("nats", *found["rho"])}
-    table = Table(title=f"Layers of ResNet-20, the most sensitive first, by brute force on {found['images']} images")
-    for column in ("layer", "cross entropy", "top-1, points", *(CHEAP[key] for key in found["rho"])):
-        table.add_column(column)
+    rows = []
     for name in sorted(layers, key=ranks["nats"].__getitem__):
         said = [str(ranks[key][name]) for key in found["rho"]]
-        table.add_row(name, f"+{layers[name]['nats']:.3f} nats", f"−{layers[name]['points']:.1f}", *said)
-    console = Console(width=120)
-    console.print(table)
-    for key, rho in found["rho"].items():
-        console.print(f"{CHEAP[key]}: Spearman {rho['rho']:.2f}, 95 % of {rho['low']:.2f} to {rho['high']:.2f}")
-    console.print(f"{found['seconds']:.0f} s;", found["machine"])
+        rows.append((name, f"+{layers[name]['nats']:.3f} nats", f"−{layers[name]['points']:.1f}", *said))
+    title = f"Layers of ResNet-20, the most sensitive first, by brute force on {found['images']} images"
+    columns = ("layer", "cross entropy", "top-1, points", *(CHEAP[key] for key in found["rho"]))
+    rhos = [
+        f"{CHEAP[key]}: Spearman {rho['rho']:.2f}, 95 % of {rho['low']:.2f} to {rho['high']:.2f}"
+        for key, rho in found["rho"].items()
+    ]
+    figures.show(title, columns, rows, *rhos, f"{found['seconds']:.0f} s", found["machine"])
 
 
 def _ranks(measure: Mapping[str, float]) -> dict[str, int]:
     """1: the most sensitive."""
     return {layer: rank for rank, layer in enumerate(sorted(measure, key=lambda n: -measure[n]), 1)}
-
-
-def machine() -> dict[str, Any]:
-    """Where it ran."""
-    device = job.job().context.device["fingerprint"]
-    return {key: device.get(key) for key in MACHINE}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ both, and the ratio of the folded to the other with its interval (below 1: the f
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import statistics
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
+import figures
 import numpy as np
 
 from edgecompress.core import registry, stats
@@ -42,7 +42,7 @@ PRECISIONS = ("fp32", "int8")
 
 def main() -> int:
     """A line for each runtime and precision."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("--runtimes", default="onnx,openvino,litert,executorch")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each turn")

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from edgecompress.commands import job_run
@@ -108,20 +108,17 @@ def _noise(net: str, split: str) -> Iterator[dict[str, Any]] | None:
 
 def main() -> int:
     """Prints the table of the nets and ways that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "store", "json")
     parser.add_argument("--nets", default="conv,feed_forward", help=f"of {', '.join(SHAPES)}")
     parser.add_argument("--only", default=",".join(WAYS), help="runtimes and precisions, separated by commas")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each turn")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--store", type=Path, default=Path(".edgecompress"))
-    parser.add_argument("--json", type=Path, help="also write the rows there")
     asked = parser.parse_args()
     rows = [row for net in asked.nets.split(",") for row in measured(net, asked)]
     machine = {key: value for key, value in job.job().context.device["fingerprint"].items() if key != "features"}
     show(rows, machine)
-    if asked.json:
-        asked.json.write_text(json.dumps({"rows": rows, "machine": machine}, indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, {"rows": rows, "machine": machine})
     return 0
 
 
@@ -199,19 +196,13 @@ def row(net: str, way: str, kind: str, outcome: Outcome, broken: Mapping[str, st
 
 def show(rows: Sequence[Mapping[str, Any]], machine: Mapping[str, Any]) -> None:
     """The table, and the machine."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Times as fast as dense")
-    for column in ("net", "runtime", "zeros", "speed-up", "interval", ""):
-        table.add_column(column)
+    cells = []
     for r in rows:
         ends = "" if r["why"] else "{:.3f} .. {:.3f}".format(*r["interval"])
         speed_up = "" if r["why"] else f"{r['speed_up']:.3f}"
-        table.add_row(r["net"], r["way"], r["zeros"], speed_up, ends, r["why"] or r["says"])
-    console = Console(width=150)
-    console.print(table)
-    console.print(dict(machine))
+        cells.append((r["net"], r["way"], r["zeros"], speed_up, ends, r["why"] or r["says"]))
+    columns = ("net", "runtime", "zeros", "speed-up", "interval", "")
+    figures.show("Times as fast as dense", columns, cells, dict(machine))
 
 
 if __name__ == "__main__":

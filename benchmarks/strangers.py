@@ -1,156 +1,30 @@
-"""Does a stranger's file just work, and does a wrong one never ship?
+"""What is run and read of strangers' nets: a command, its data, and the raw engines that judge what it made.
 
-    python benchmarks/strangers.py [--only NET,...] [--work DIR] [--json FILE] [--list]
-
-The 24 nets of strangers.toml, made by strangers_nets.py to be unlike what the project has tried, go through the command
-line, `edgecompress deploy MODEL --data DATA --target TARGET --profile quick`, for two targets each. The list says what
-is expected, and was written before the first try. Whether a shipped file answers rightly is judged here, on items that
-no deploy saw: the raw runtimes run source and artifact, and the RMS of what differs is held against the spread of the
-source's output (TOLERANCE; of whole numbers the share that differs counts). Outcomes:
-
-  right                it ships and answers as its source, an int8 variant was kept where one is expected; or the source
-                       is refused as the list says, in one line
-  not judged           it ships, and this machine has no runtime of it (Core ML)
-  WRONG                it ships and answers otherwise
-  int8 lost            it ships, without the int8 that was expected: `says` has why
-  refused              it does not ship, against the list
-  crash                a traceback, an exit code but 0, 1 and 2, or more than LIMIT_S
-
-Exit 1 where an outcome is neither right nor not judged.
+Source and artifact run in their own engines on the HIDDEN items, which no deploy saw, and the RMS of what differs is
+held against the spread of the source's output (TOLERANCE; of whole numbers the share that differs counts).
 """
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import importlib
 import json
 import os
-import platform
-import re
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import strangers_nets
 from strangers_nets import HIDDEN, SEEN, Made
 
-LIST = Path(__file__).with_suffix(".toml")
-ROOT = LIST.parent.parent
-LIMIT_S = 480  # of a deploy
-TOLERANCE = {"int8": 0.15, "fp16": 0.02, "fp32": 0.005}
-FINE = ("right", "not judged")
+LIMIT_S = 480  # of a command
+TOLERANCE = {"int8": 0.15, "fp32": 0.005}
 
 Array = Any  # numpy's
 Run = Callable[[Sequence[Array]], Sequence[Array]]  # an item's inputs with a batch axis -> its outputs
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A net of the list."""
-
-    name: str
-    source: str
-    exporter: str
-    unusual: str
-    targets: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Case:
-    """What became of a net on a target. `variants`: what the report says of each; `errors`: by output."""
-
-    net: str
-    target: str
-    expected: str
-    outcome: str
-    says: str
-    code: int | None = None
-    seconds: float = 0.0
-    shipped: str = ""
-    variants: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    errors: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    command: str = ""
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="nets, by name")
-    parser.add_argument("--work", help="where files, stores and what ships stay; the next time they are found again")
-    parser.add_argument("--json", help="a file for every case; what it has of other nets is kept")
-    parser.add_argument("--list", action="store_true", help="print the list alone")
-    asked = parser.parse_args()
-    listed = [Listed(**net) for net in tomllib.loads(LIST.read_text(encoding="utf-8"))["net"]]
-    if asked.list:
-        print("\n".join(f"{n.name}: {n.exporter}; {n.unusual}\n  {dict(n.targets)}" for n in listed))
-        return 0
-    chosen = [n for n in listed if not asked.only or n.name in asked.only.split(",")]
-    with tempfile.TemporaryDirectory() as scratch:
-        cases = [case for net in chosen for case in tried(net, Path(asked.work or scratch).resolve())]
-    if asked.json:
-        written(Path(asked.json), cases)
-    print(report(cases))
-    return any(case.outcome not in FINE for case in cases)
-
-
-def written(path: Path, cases: Sequence[Case]) -> None:
-    kept = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else []
-    kept = [case for case in kept if case["net"] not in {c.net for c in cases}]
-    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-    machine = {"cpu": cpu[1] if cpu else "", "cores": os.cpu_count(), "system": platform.platform()}
-    rows = sorted([*kept, *map(dataclasses.asdict, cases)], key=lambda case: case["net"])
-    told = {"date": time.strftime("%Y-%m-%d"), "machine": machine, "cases": rows}
-    path.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def tried(net: Listed, work: Path) -> list[Case]:
-    """A net on its targets, in a process of its own: engines may end it, and share none with the next."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        try:
-            cases = pool.submit(cases_of, net, work).result()
-        except BrokenProcessPool:
-            cases = [Case(net.name, t, e, "crash", "its judging ended the process") for t, e in net.targets.items()]
-    for case in cases:
-        print(f"{case.net} {case.target}: {case.outcome}, {case.seconds:.0f} s. {case.says}", file=sys.stderr)
-    return cases
-
-
-def cases_of(net: Listed, work: Path) -> list[Case]:
-    folder = work / net.name
-    made = strangers_nets.build(net.name, folder)
-    return [deployed(net, made, folder, target) for target in net.targets]
-
-
-def deployed(net: Listed, made: Made, folder: Path, target: str) -> Case:
-    """The command line as a stranger types it, in the net's folder, and what came of it."""
-    out, expected = folder / "dist" / target, net.targets[target]
-    data = data_of(made, folder, sum(map(ord, net.name)) % 3)
-    words = ["deploy", made.model, "--data", data, "--target", target, "--profile", "quick"]
-    places = ["--out", str(out), "--store", str(folder / "store")]
-    began = time.monotonic()
-    code, told = ended([str(Path(sys.executable).with_name("edgecompress")), *words, *places], folder)
-    told = told.replace(f"{folder}/", "").replace(f"{ROOT}/", "")
-    (folder / f"{target}.log").write_text(told, encoding="utf-8")
-    command = " ".join(["edgecompress", *(word.replace(f"{folder}/", "") for word in words)])
-    case = Case(net.name, target, expected, "crash", last_line(told), code, time.monotonic() - began, command=command)
-    if code is None or code not in (0, 1, 2) or "Traceback (most recent call last)" in told:
-        return case
-    if code:
-        refused = "right" if expected.startswith("refused") and code == 2 else "refused"
-        return dataclasses.replace(case, outcome=refused, variants=variants_of(out))
-    return judged(case, net, made, out)
 
 
 def ended(command: Sequence[str], folder: Path) -> tuple[int | None, str]:
@@ -187,38 +61,6 @@ def data_of(made: Made, folder: Path, form: int) -> str:
 def last_line(told: str) -> str:
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     return next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-
-
-def variants_of(out: Path) -> dict[str, str]:
-    """What the report says of each variant."""
-    if not (out / "report.json").exists():
-        return {}
-    rows = json.loads((out / "report.json").read_text(encoding="utf-8"))["variants"]
-    return {row["name"]: f"{row['verdict']}: {row['reason']}" for row in rows}
-
-
-def judged(case: Case, net: Listed, made: Made, out: Path) -> Case:
-    """A case that shipped, by its own items."""
-    shipped = json.loads((out / "report.json").read_text(encoding="utf-8"))["choice"]["variant"]
-    case = dataclasses.replace(case, outcome="right", says="", shipped=shipped, variants=variants_of(out))
-    lost = [name for name, said in case.variants.items() if said.startswith(("lost", "failed", "unreached"))]
-    kept = [name for name in case.variants if name not in lost]
-    artifact = artifact_of(out / "artifact")
-    if artifact is None:
-        case = dataclasses.replace(case, outcome="not judged")
-    else:
-        loose = "int8" if "int8" in shipped or "quantized already" in net.unusual else shipped.split("-")[-1]
-        try:
-            errors = differences(source_of(made, out.parent.parent), artifact, made)
-        except Exception as error:  # any engine's: a file that does not run answers nothing
-            return dataclasses.replace(case, outcome="WRONG", says=f"{type(error).__name__}: {str(error)[:300]}")
-        case = dataclasses.replace(case, errors=errors)
-        if max(errors.values()) > TOLERANCE.get(loose, TOLERANCE["int8"]) or len(errors) == 0:
-            return dataclasses.replace(case, outcome="WRONG", says=f"off by {max(errors.values()):.1%}")
-    if case.expected == "int8" and not any("int8" in name for name in kept):
-        why = "; ".join(f"{name} {case.variants[name]}" for name in lost if "int8" in name)
-        return dataclasses.replace(case, outcome="int8 lost", says=why)
-    return dataclasses.replace(case, outcome="refused" if case.expected.startswith("refused") else case.outcome)
 
 
 # --------------------------------------------------------------------------- raw runtimes
@@ -423,23 +265,3 @@ def off(wanted: Array, found: Array) -> float:
         return float(np.mean(wanted != np.round(found)))
     spread = float(np.std(wanted.astype(np.float64))) or 1.0
     return float(np.sqrt(np.mean((wanted.astype(np.float64) - found) ** 2)) / spread)
-
-
-# --------------------------------------------------------------------------- the table
-
-
-def report(cases: Sequence[Case]) -> str:
-    rows = [("net", "target", "expected", "outcome", "shipped", "off by", "s")]
-    for case in cases:
-        error = f"{max(case.errors.values()):.2%}" if case.errors else "-"
-        expected = case.expected.partition(":")[0]
-        rows.append((case.net, case.target, expected, case.outcome, case.shipped or "-", error, f"{case.seconds:.0f}"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-    counted = Counter(case.outcome for case in cases)
-    summary = ", ".join(f"{n} {outcome}" for outcome, n in counted.most_common())
-    return "\n".join([*lines, "", f"{len(cases)} cases: {summary}"])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,5 +1,6 @@
-"""The nets of strangers.toml with their data, made the same each time: a function each, by the net's name.
+"""24 nets as strangers bring them, with their data, made the same each time: a function each, by the net's name.
 
+They were chosen before any of them was deployed, to be unlike what the project had tried.
 Each trains for some steps where its outputs would otherwise tell nothing, and writes its file as its exporter does.
 """
 
@@ -758,8 +759,11 @@ def quantized(path: Path, x: Array) -> tuple[str, dict[str, Array]]:
     return str(path), {end["name"]: np.clip(np.round(x / scale + zero), info.min, info.max).astype(end["dtype"])}
 
 
+NETS = [name for name, made in globals().items() if getattr(made, "__annotations__", {}).get("return") == "Made"]
+
+
 def build(name: str, folder: Path) -> Made:
-    """A net by its name of strangers.toml, in a folder."""
+    """A net by its name, in a folder."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     torch.manual_seed(0)

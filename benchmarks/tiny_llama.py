@@ -8,13 +8,13 @@ What the folder has is found again; an interrupted training begins anew. Writes 
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import math
 import os
 import time
 from pathlib import Path
 
+import figures
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -38,7 +38,7 @@ CONFIG = LlamaConfig(
 
 def main() -> None:
     """Trains and tells the perplexity on the test text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--minutes", type=float, default=25, help="of training")
     asked = parser.parse_args()

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
+
 import edgecompress
 from edgecompress.core import catalog
 from edgecompress.core.quantities import LOWER_IS_BETTER
@@ -29,7 +31,6 @@ from edgecompress.reporting import model, sessions
 from edgecompress.reporting.model import Report
 
 SOURCE = Path(__file__).parent.parent / "examples" / "resnet20" / "held-out.toml"
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 PRUNED, HALF = "pruned-", "half-int8"
 WANTED, POINT, RISE = 1.3, 0.01, 0.03
 LIMITS = {"limits.metric_ratio": 1 + RISE}
@@ -37,13 +38,11 @@ LIMITS = {"limits.metric_ratio": 1 + RISE}
 
 def main() -> int:
     """Trains, races and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "profile", "json")
     parser.add_argument("--minutes", type=float, default=25.0)
     parser.add_argument("--narrow", action="store_true", help="beside a net of half the width, too")
     parser.add_argument("--net", default=str(SOURCE))
-    parser.add_argument("--profile", default="standard")
     parser.add_argument("--out", type=Path, default=Path("dist/train"))
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     options = edgecompress.Options(out=asked.out / "trained")
     trained = edgecompress.train(
@@ -53,8 +52,7 @@ def main() -> int:
     if found["pruned"]:
         found |= beside(trained, found["dense"], asked)
     print(json.dumps(found, indent=1))
-    if asked.json:
-        asked.json.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), **found}, indent=1) + "\n", "utf-8")
+    figures.write(asked.json, {"date": time.strftime("%Y-%m-%d"), **found})
     kept = found["lost"] <= (RISE if found["metric"] in LOWER_IS_BETTER else POINT)
     return 0 if (found["ratio"] or 0) >= WANTED and kept else 1
 
@@ -78,7 +76,7 @@ def row(result: edgecompress.Result, asked: argparse.Namespace) -> dict[str, Any
         "ms": {name: v.numbers["latency"].value for name, v in told.items()},
         "shipped": report.choice.variant,
         "recipe": [dict(step) for v in report.target["variant"] if v["name"] == pruned for step in v["compress"]],
-        "machine": {key: result.outcomes["race/round-1"].facts["environment"].get(key) for key in MACHINE},
+        "machine": figures.machine(result.outcomes["race/round-1"].facts["environment"]),
     }
 
 

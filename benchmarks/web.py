@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import figures
+
 import edgecompress
 from edgecompress.core.errors import CheckFailed
 from edgecompress.device import machine
@@ -32,7 +34,6 @@ from edgecompress.reporting import external_results
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 SMALL = {"demo": "int8", "resnet20": "int8", "mobilenetv2": "int8", "textgenrnn": "int8-dynamic"}  # held against fp32
-MACHINE = ("cpu", "microarchitecture", "cores", "features", "os", "kernel", "virtual")
 FEWEST = 3  # rounds
 PATIENCE_S = 300  # of a turn
 FLAGS = (
@@ -103,23 +104,20 @@ def main() -> int:
     asked = arguments()
     rows = [measure(net, asked) for net in SMALL if not asked.only or net in asked.only.split(",")]
     here = machine.facts(machine.here())
-    told = {"rounds": asked.rounds, "inferences": asked.inferences, "machine": {key: here.get(key) for key in MACHINE}}
+    told = {"rounds": asked.rounds, "inferences": asked.inferences, "machine": figures.machine(here)}
     found = {**told, "rows": [asdict(row) for row in rows]}
     show(rows, found)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    figures.write(asked.json, found)
     return 1 if any(row.int8.failed or row.fp32.failed for row in rows) else 0
 
 
 def arguments() -> argparse.Namespace:
     """The command line's; ends the process where it, or a browser, is not as it must be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = figures.flags(__doc__, "store", "json")
     parser.add_argument("--only", default="", help=f"of {', '.join(SMALL)}, separated by commas")
     parser.add_argument("--rounds", type=int, default=5, help=f"at least {FEWEST} (default: 5)")
     parser.add_argument("--inferences", type=int, default=200, help="of a turn, at least 20 (default: 200)")
-    parser.add_argument("--store", type=Path, default=Path(".edgecompress"))
     parser.add_argument("--out", type=Path, default=Path("dist/web-benchmark"))
-    parser.add_argument("--json", type=Path, help="also write the figures there")
     asked = parser.parse_args()
     if unknown := sorted({*asked.only.split(",")} - {*SMALL, ""}):
         parser.error(f"--only: no {', '.join(unknown)}; there are {', '.join(SMALL)}")
@@ -220,26 +218,19 @@ def side(package: Packed, turns: Sequence[Turn]) -> Side:
 
 def show(rows: Sequence[Row], found: Mapping[str, Any]) -> None:
     """A line per net, the steps that failed, and the machine."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(width=150)
     title = f"Medians of {found['rounds']} rounds of {found['inferences']} inferences, one thread"
-    table = Table(title=f"{title}; models int8, fp32")
+    cells = []
     names = ("net", "int8 ms", "fp32 ms", "fp32 / int8", "self-test", "model, KB", "int8 against the golden answer")
-    for name in names:
-        table.add_column(name)
     for r in rows:
         net = r.net if r.int8.variant == "int8" else f"{r.net} ({r.int8.variant})"
         ratio = f"{r.ratio:.2f} [{r.low:.2f}, {r.high:.2f}]"
         passed = "FAILS" if r.int8.failed or r.fp32.failed else "passes"
         sizes = f"{r.int8.model_bytes / 1000:.1f}, {r.fp32.model_bytes / 1000:.1f}"
         times = (f"{s.latency_ms:#.3g}" for s in (r.int8, r.fp32))
-        table.add_row(net, *times, ratio, passed, sizes, r.int8.answer)
-    console.print(table)
-    for net, variant, said in ((r.net, s.variant, said) for r in rows for s in (r.int8, r.fp32) for said in s.failed):
-        console.print(f"FAILED: {net}, {variant}: {said}", markup=False)
-    console.print(*sorted({r.where for r in rows}), found["machine"])
+        cells.append((net, *times, ratio, passed, sizes, r.int8.answer))
+    failed = [f"FAILED: {r.net}, {s.variant}: {said}" for r in rows for s in (r.int8, r.fp32) for said in s.failed]
+    where = sorted({r.where for r in rows})
+    figures.show(f"{title}; models int8, fp32", names, cells, *failed, *where, found["machine"])
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
-"""The long and the short form of a test: `make prove` runs every case, `make test` those that cover every pair."""
+"""The long and the short form of a test: `make prove` runs every case, `make test` those that cover every pair.
+
+Benchmarks, whose functions tests use in a short form, are found here.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from itertools import combinations
+from pathlib import Path
+from types import ModuleType
 from typing import TypeVar
 
 WHOLE = bool(os.environ.get("EDGECOMPRESS_PROVE")) or os.environ.get("EDGECOMPRESS_GOLDEN") == "write"
@@ -41,3 +48,12 @@ def some(cases: Sequence[Case], count: int, whole: bool = WHOLE) -> list[Case]:
     if whole or count >= len(cases):
         return list(cases)
     return [cases[round(number * (len(cases) - 1) / max(1, count - 1))] for number in range(count)]
+
+
+def benchmark(name: str) -> ModuleType:
+    """A file of benchmarks/ as a module, which finds those beside it by their names."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    try:
+        return importlib.import_module(name)
+    finally:
+        del sys.path[0]

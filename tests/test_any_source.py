@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import prove
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 PAIRED = {"low": -0.01, "high": 0.02}
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("any_source")
 
 
 @pytest.mark.parametrize(
@@ -36,8 +27,9 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     ],
 )
 def test_what_does_not_hold_is_named(
-    script: ModuleType, ours: dict[str, Any], theirs: dict[str, Any], more: dict[str, Any], says: list[str]
+    ours: dict[str, Any], theirs: dict[str, Any], more: dict[str, Any], says: list[str]
 ) -> None:
+    script = prove.benchmark("any_source")
     same = dict.fromkeys(script.FORMATS, 120.0)
     torch, onnx = (
         script.Side({**same, **given}, macs, {}) for given, macs in ((theirs, 5), (ours, more.get("macs", 5)))

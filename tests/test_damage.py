@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
+import prove
 import pytest
 
 from edgecompress.core.model import Artifact
 
-FILE = Path(__file__).parent.parent / "benchmarks" / "damage_plants.py"
-
-
-def module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("damage_plants", FILE)
-    assert spec and spec.loader
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-plants = module()
+plants = prove.benchmark("damage_plants")
 
 
 def weights() -> list[np.ndarray]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import prove
 import pytest
 import report_inputs
 
 from edgecompress.device.agent import disturbance
 from edgecompress.reporting import before_after, formatting, model, sessions, tables
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 NOISE = "other work held its processors for 60% of the time (10 of 10 windows, each repeated)"
 RACES = 3
 Report = dict[str, Any]
@@ -25,12 +23,7 @@ Report = dict[str, Any]
 @pytest.fixture(scope="module")
 def noise() -> ModuleType:
     """benchmarks/noise.py."""
-    for name in ("coverage", "noise"):
-        spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-        assert spec and spec.loader
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules["noise"]
+    return prove.benchmark("noise")
 
 
 @pytest.mark.parametrize("kernel", ["Linux", "macOS", "nothing"])

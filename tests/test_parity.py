@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
+import prove
 import pytest
 import test_examples
 import vectors
 
-ROOT = Path(__file__).parents[1]
 # What is left to the benchmark, which `make prove` runs whole: interpreted and lowered nets, those without accuracy,
 # formats of a net that another test holds to the same promises, or that another net goes through.
 SKIP: dict[str, tuple[str, ...]] = {
@@ -26,23 +23,13 @@ SKIP: dict[str, tuple[str, ...]] = {
 }
 
 
-def parity() -> ModuleType:
-    """The script of the benchmark."""
-    spec = importlib.util.spec_from_file_location("parity", ROOT / "benchmarks" / "parity.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.prove
 @pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", SKIP)
 def test_a_net_keeps_its_promises_in_every_format(name: str, store: Path) -> None:
-    script = parity()
+    script = prove.benchmark("parity")
     net = next(net for net in script.NETS if net.name == name)
     found = script.rows(net, store, SKIP[name])
     script.show(found)
@@ -68,7 +55,7 @@ def test_a_net_keeps_its_promises_in_every_format(name: str, store: Path) -> Non
 def test_a_promise_that_is_not_kept_is_named(
     variant: str, sqnr_db: float | None, metric: dict[str, int] | None, says: list[str]
 ) -> None:
-    script = parity()
+    script = prove.benchmark("parity")
     assert script.broken(script.NETS[0], script.Row("resnet20", variant, sqnr_db, metric, 0.0, ())) == says
 
 
@@ -85,7 +72,7 @@ def test_a_promise_that_is_not_kept_is_named(
 def test_only_the_sqnr_that_is_known_to_be_short_is_let_through(
     variant: str, sqnr_db: float | None, broken: tuple[str, ...], known: bool
 ) -> None:
-    script = parity()
+    script = prove.benchmark("parity")
     assert script.known(script.Row("squeezenet", variant, sqnr_db, None, 0.0, broken)) is known
     assert not script.known(script.Row("resnet20", variant, sqnr_db, None, 0.0, broken))
 

@@ -1,11 +1,8 @@
 """Intervals of few sessions: the protocol's own numbers, and coverage shown by drawing."""
 
-import importlib.util
 import math
 import random
 import statistics
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import msgspec
@@ -242,19 +239,9 @@ def test_noise_is_said_in_one_sentence_with_how_often_it_was_seen():
 # --------------------------------------------------------------------------- the promises
 
 
-def program(name: str) -> ModuleType:
-    """A file of benchmarks/ as a module."""
-    file = Path(__file__).parent.parent / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"benchmark_{name}", file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def coverage() -> ModuleType:
-    return program("coverage")
+    return prove.benchmark("coverage")
 
 
 @pytest.mark.slow

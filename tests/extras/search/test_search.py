@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -16,6 +15,7 @@ from typing import Any
 
 import nulls
 import plugins
+import prove
 import pytest
 
 from edgecompress.core import catalog, config, environments
@@ -228,11 +228,7 @@ def test_a_study_that_was_killed_goes_on_with_the_same_trials(tmp_path: Path) ->
 
 
 def test_tpe_comes_nearer_to_a_known_front_than_random_draws() -> None:
-    spec = importlib.util.spec_from_file_location("search_landscape", ROOT / "benchmarks" / "search_landscape.py")
-    assert spec and spec.loader
-    landscape: Any = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = landscape
-    spec.loader.exec_module(landscape)
+    landscape: Any = prove.benchmark("search_landscape")
     within = landscape.space(kept=0)
     best = landscape.hypervolume(list(landscape.every(within)))
     tpe, random = (landscape.searched(within, sampler, 0, 40)[-1] / best for sampler in ("tpe", "random"))
