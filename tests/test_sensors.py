@@ -65,24 +65,9 @@ def window(meter: Any, act: Any) -> Any:
 # --------------------------------------------------------------------------- numbers
 
 
-def test_a_wrap_is_counted_by_the_counters_own_range():
-    assert _counter.unwrap([262143328000, 1149], WRAP) == [0, 2000]
-
-
-def test_several_wraps_add_up():
-    assert _counter.unwrap([90, 10, 80, 5], 99) == [0, 20, 90, 115]
-
-
-def test_a_counter_that_falls_without_a_range_is_refused():
-    with pytest.raises(ValueError, match="fell from 9 to 3"):
-        _counter.unwrap([1, 9, 3], None)
+def test_a_counter_that_falls_from_above_its_own_range_is_refused():
     with pytest.raises(ValueError, match="range is not known"):
-        _counter.unwrap([100, 3], 50)  # it was above what it says it can reach
-
-
-def test_trapezoid_is_exact_for_power_that_changes_linearly():
-    curve = _counter.Curve.of_power([0, 1, 3], [2, 4, 8])  # 2 + 2t
-    assert curve.read(0.25, 2.5).joules == pytest.approx((2 * 2.5 + 2.5**2) - (2 * 0.25 + 0.25**2))
+        _counter.unwrap([100, 3], 50)
 
 
 def test_a_window_between_two_readings_is_interpolated_with_its_bound():
@@ -154,15 +139,6 @@ def test_rapl_takes_mmio_where_there_is_nothing_else(tree, tmp_path):
         assert rapl.unavailable({}, tmp_path) == ""
 
 
-def test_rapl_counts_through_a_wrap(tree, tmp_path):
-    zone = tree.zone("intel-rapl:0", "package-0", energy_uj=262143328000)
-    meter = rapl.meter([zone])
-    meter.start()
-    found = window(meter, lambda: put(zone / "energy_uj", 1149))
-    meter.stop()
-    assert found.value == pytest.approx(2000e-6, rel=0.1)
-
-
 def test_rapl_windows_back_to_back_add_up(tree, tmp_path):
     zone = tree.zone("intel-rapl:0", "package-0", energy_uj=WRAP - 100_000)
     meter = rapl.meter([zone])
@@ -193,11 +169,6 @@ def test_rapl_polls_between_windows_so_that_no_wrap_is_missed(tree, monkeypatch)
     found = meter.energy(begin, time.monotonic())
     meter.stop()
     assert found.value == pytest.approx(1.8, abs=0.2)  # 0.8 if the wrap were missed
-
-
-def test_a_counter_that_stands_still_is_no_sensor(tree, tmp_path):
-    tree.zone("intel-rapl:0", "package-0")
-    assert "package-0 does not change" in rapl.unavailable({}, tmp_path)
 
 
 def test_one_package_that_stands_still_spoils_the_sum(tree, tmp_path):
@@ -795,13 +766,18 @@ def test_power_is_not_sampled_faster_than_is_good_for_what_runs():
     assert _sampler.Sampled(lambda: 1.0, _sampler.Origin("x", "rail"), 0.001)._period_s == _sampler.QUICKEST_S
 
 
-def test_a_sensor_on_a_fake_root_passes_the_conformance_suite(tmp_path):
-    chip = tmp_path / f"{HWMON}0"
-    put(chip / "name", "ina226")
-    put(chip / "update_interval", 100)
-    put(chip / "power1_input", 5_000_000)
+@pytest.fixture
+def chip(tmp_path: Path) -> AbstractContextManager[None]:
+    """A chip of 5 W below a folder, whose reading moves while the block lasts."""
+    told = {"name": "ina226", "update_interval": 100, "power1_input": 5_000_000}
+    for name, value in told.items():
+        put(tmp_path / f"{HWMON}0" / name, value)
     turns = iter(range(10**9))
-    with fake_sys.running(lambda: put(chip / "power1_input", 5_000_000 + next(turns) % 7)):
+    return fake_sys.running(lambda: put(tmp_path / f"{HWMON}0/power1_input", 5_000_000 + next(turns) % 7))
+
+
+def test_a_sensor_on_a_fake_root_passes_the_conformance_suite(chip, tmp_path):
+    with chip:
         assert hwmon.unavailable({}, tmp_path) == ""
         conformance.check_sensor("hwmon", tmp_path / "work", {"options": {}, "sensors": []}, tmp_path)
 
@@ -813,12 +789,7 @@ def test_a_machine_without_sensors_is_told_so_in_a_moment(tmp_path):
     assert all("\n" not in row["why_not"] for row in rows)
 
 
-def test_an_agent_brings_back_energy_and_its_trace(tmp_path):
-    chip = tmp_path / f"{HWMON}0"
-    put(chip / "name", "ina226")
-    put(chip / "update_interval", 100)
-    put(chip / "power1_input", 5_000_000)
-    turns = iter(range(10**9))
+def test_an_agent_brings_back_energy_and_its_trace(chip, tmp_path):
     asked = {
         "runtime": {"name": "null", "module": "edgecompress.engines.null.runtimes.null"},
         "sensors": [{"name": "hwmon", "module": hwmon.__name__}],
@@ -830,7 +801,7 @@ def test_an_agent_brings_back_energy_and_its_trace(tmp_path):
         "threads": 1,
         "batch": 1,
     }
-    with fake_sys.running(lambda: put(chip / "power1_input", 5_000_000 + next(turns) % 7)):
+    with chip:
         answer = energy_mode.run(bench_inputs.agent_request(asked), tmp_path)
     for each in (*answer["idle"], *answer["windows"]):
         assert each["energy"]["value"] == pytest.approx(5 * each["seconds"], rel=1e-3), each["energy"]["reason"]
