@@ -124,24 +124,16 @@ def number(pattern: str, says: str) -> float:
     return float(found[1].replace(",", ""))
 
 
-def assert_it_keeps_to_itself(view: View) -> None:
-    """The console is clean, and no request leaves the page."""
+def assert_sound(view: View) -> None:
+    """The console is clean, no request leaves the page, nothing is wider than it, and every text can be read."""
     assert view.console == []
     assert set(view.requests) - {"data:,"} == {view.url}
-
-
-def assert_it_fits(view: View) -> None:
-    """Nothing is wider than the page."""
     assert view.browser.execute_script("return document.documentElement.scrollWidth") <= view.width
     wide = view.browser.execute_script(
         "return [...document.querySelectorAll('svg, figcaption, h1, h2, .tile, .sentence')]"
         ".filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
     )
     assert wide == []
-
-
-def assert_it_is_readable(view: View) -> None:
-    """Every text stands out from what is behind it."""
     measured = view.browser.execute_script(CONTRAST)
     assert len(measured) > 150
     faint = sorted((round(ratio, 2), text) for ratio, text in measured if ratio < 4.5)

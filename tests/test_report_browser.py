@@ -10,18 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_browser import (
-    MODES,
-    Report,
-    View,
-    assert_drawn,
-    assert_it_fits,
-    assert_it_is_readable,
-    assert_it_keeps_to_itself,
-    needed,
-    number,
-    opened,
-)
+from report_browser import MODES, Report, View, assert_drawn, assert_sound, needed, number, opened
 from report_inputs import request
 
 from edgecompress.stages import report as stage
@@ -163,16 +152,8 @@ def test_energy_says_its_number_its_band_and_what_stands_behind_it(view: View) -
 # ------------------------------------------------------------------ the page as a whole
 
 
-def test_the_console_is_clean_and_no_request_leaves_the_page(view: View) -> None:
-    assert_it_keeps_to_itself(view)
-
-
-def test_nothing_is_wider_than_the_page(view: View) -> None:
-    assert_it_fits(view)
-
-
-def test_every_text_is_readable(view: View) -> None:
-    assert_it_is_readable(view)
+def test_the_page_keeps_to_itself_fits_and_is_readable(view: View) -> None:
+    assert_sound(view)
 
 
 def test_dark_is_dark_and_light_is_light(view: View) -> None:

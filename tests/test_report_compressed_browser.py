@@ -8,18 +8,7 @@ from typing import Any
 
 import pytest
 import report_compressed
-from report_browser import (
-    MODES,
-    Report,
-    View,
-    assert_drawn,
-    assert_it_fits,
-    assert_it_is_readable,
-    assert_it_keeps_to_itself,
-    needed,
-    number,
-    opened,
-)
+from report_browser import MODES, Report, View, assert_drawn, assert_sound, needed, number, opened
 
 from edgecompress.stages import report as stage
 
@@ -89,6 +78,4 @@ def test_the_chosen_trial_is_full_and_each_lies_where_it_measured(view: View) ->
 @pytest.mark.parametrize("mode", list(MODES))
 def test_the_page_keeps_to_itself_fits_and_is_readable(browser: Any, page: Path, mode: str) -> None:
     view = opened(browser, page, mode)
-    assert_it_keeps_to_itself(view)
-    assert_it_fits(view)
-    assert_it_is_readable(view)
+    assert_sound(view)

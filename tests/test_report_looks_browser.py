@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 import report_looks
-from report_browser import (
-    Report,
-    View,
-    assert_drawn,
-    assert_it_fits,
-    assert_it_is_readable,
-    assert_it_keeps_to_itself,
-    needed,
-    number,
-    opened,
-)
+from report_browser import Report, View, assert_drawn, assert_sound, needed, number, opened
 
 from edgecompress.reporting import instructions, model
 from edgecompress.reporting.roofline import DESCRIBED
@@ -144,6 +134,4 @@ def test_the_page_keeps_to_itself_fits_and_is_readable(
 ) -> None:
     for mode in ("light", "dark", "narrow", "narrow-dark"):
         view = opened(browser, pages[which], mode)
-        assert_it_keeps_to_itself(view)
-        assert_it_fits(view)
-        assert_it_is_readable(view)
+        assert_sound(view)
