@@ -78,6 +78,13 @@ def null(folder: Path, name: str = "Null net", **source: Any) -> Path:
     return shipped_sample.write(artifact, "null", {"x": inputs}, {"y": answers}, said)
 
 
+def flip(file: Path, where: float = 0.5) -> None:
+    """Changes one byte, `where` (0..1) of the file."""
+    data = bytearray(file.read_bytes())
+    data[int(where * (len(data) - 1))] ^= 1
+    file.write_bytes(data)
+
+
 def report(folder: Path, **changes: Any) -> None:
     """Changes keys of report.json."""
     file = folder / "report.json"

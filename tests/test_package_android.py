@@ -23,7 +23,7 @@ from android_packages import PASSES, Opened, packed, values
 from edgecompress.core.errors import ConfigError, InputError, MissingDependency
 from edgecompress.packaging import pack
 from edgecompress.packaging.verify import verify
-from edgecompress.plugins.packagers import _android_classes, _android_engines, _android_java, android
+from edgecompress.plugins.packagers import _android_classes, _android_engines, _android_java
 
 pytestmark = [pytest.mark.slow, pytest.mark.jdk]
 HOSTILE = (
@@ -306,7 +306,3 @@ def test_without_a_jdk_the_error_names_the_command(monkeypatch: pytest.MonkeyPat
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(MissingDependency, match="apt-get install openjdk"):
         packed(package_inputs.shipped(tmp_path / "shipped"), tmp_path)
-
-
-def test_options_are_the_packagers_own() -> None:
-    assert {f.name for f in dataclasses.fields(android.Options)} == {"namespace", "group", "ai_pack", "packed"}

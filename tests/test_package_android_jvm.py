@@ -48,7 +48,7 @@ def test_the_self_test_passes_in_other_runtimes(runtime: str, tmp_path: Path) ->
         assert [android_packages.steps(line) for line in run(command, [opened.assets])] == [PASSES]
     assert run("settings", [opened.assets]) == ["{asked.xnnpack=true}" if runtime == "litert" else "{}"]
     broken = android_packages.copied(opened, tmp_path / "changed")
-    flip(next((broken / "small-pets/model").iterdir()), 0.5)
+    package_inputs.flip(next((broken / "small-pets/model").iterdir()))
     assert not android_packages.steps(run("selftest", [broken])[0])["files"]
 
 
@@ -76,7 +76,7 @@ def test_a_packed_model_is_unpacked_once_and_again_where_the_system_cleared_the_
     assert hashlib.sha256(whole).hexdigest() == opened.card["model"]["files"][0]["sha256"]
     shutil.rmtree(folder)
     changed = android_packages.copied(opened, tmp_path / "changed")
-    flip(changed / "small-pets/model/model.onnx.packed", 0.5)
+    package_inputs.flip(changed / "small-pets/model/model.onnx.packed")
     first, second = run("selftest", [changed, opened.assets])
     assert first.startswith("broken: java.io.IOException: the packed model is damaged")
     assert android_packages.steps(second) == PASSES
@@ -98,7 +98,7 @@ def test_a_clip_becomes_the_golden_spectrogram_and_its_wrapper_takes_samples(tmp
     run = android_packages.jvm(opened, tmp_path / "jvm", "onnx")
     assert android_packages.steps(run("selftest", [opened.assets])[0]) == PASSES
     changed = android_packages.copied(opened, tmp_path / "changed")
-    flip(changed / opened.card["slug"] / "golden/raw.bin", 0.5)
+    package_inputs.flip(changed / opened.card["slug"] / "golden/raw.bin")
     assert not android_packages.steps(run("selftest", [changed])[0])["files"]
     wrapper = _android_classes.jar(opened.aar / "classes.jar")[f"{opened.namespace}.SpokenWordModel"]
     assert "android.graphics.Bitmap" not in wrapper.uses
@@ -125,13 +125,6 @@ def test_the_benchmark_is_what_report_reads(small: Opened, run: Jvm, tmp_path: P
         "pass",
     )
     assert (found.device.platform, found.device.name) == ("android-arm64", 'Acme Phone "7"')
-
-
-def flip(file: Path, where: float) -> None:
-    """Changes one byte, `where` (0..1) of the file."""
-    data = bytearray(file.read_bytes())
-    data[int(where * (len(data) - 1))] ^= 1
-    file.write_bytes(bytes(data))
 
 
 def carded(assets: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -161,7 +154,7 @@ def test_any_changed_golden_byte_weight_byte_label_or_card_fails(small: Opened, 
             continue
         for where in (0.0, 0.37, 0.81, 1.0):
             assets = android_packages.copied(small, tmp_path / f"{len(changed)}")
-            flip(assets / "small-pets" / file, where)
+            package_inputs.flip(assets / "small-pets" / file, where)
             changed[f"{file} at {where}"] = (assets, "files")
         assets = android_packages.copied(small, tmp_path / f"{len(changed)}")
         (assets / "small-pets" / file).write_bytes((assets / "small-pets" / file).read_bytes()[:-1])

@@ -206,18 +206,12 @@ def test_the_self_test_passes(null: Path) -> None:
     assert not failed(null)
 
 
-def _flipped(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
 @pytest.mark.parametrize(
     "name", ["model/model.null", "golden/input-0.bin", "golden/output-0.bin", "labels.json", "model_card.json"]
 )
 def test_one_changed_byte_fails_the_self_test(name: str, null: Path, tmp_path: Path) -> None:
     shutil.copytree(null, tmp_path / "x")
-    _flipped(tmp_path / "x/payload" / name)
+    package_inputs.flip(tmp_path / "x/payload" / name)
     assert "files" in failed(tmp_path / "x")
 
 

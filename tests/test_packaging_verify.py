@@ -115,11 +115,11 @@ def test_its_name_does_not_matter(package: Path, tmp_path: Path) -> None:
 
 
 CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "a weight": ("payload", lambda root: flip(payload(root) / "model" / "model.onnx")),
-    "a golden input": ("payload", lambda root: flip(payload(root) / "golden" / "input-0.bin")),
-    "a golden output": ("payload", lambda root: flip(payload(root) / "golden" / "output-0.bin")),
-    "the raw item": ("payload", lambda root: flip(payload(root) / "golden" / "raw.bin")),
-    "a label": ("payload", lambda root: flip(payload(root) / "labels.json")),
+    "a weight": ("payload", lambda root: package_inputs.flip(payload(root) / "model" / "model.onnx")),
+    "a golden input": ("payload", lambda root: package_inputs.flip(payload(root) / "golden" / "input-0.bin")),
+    "a golden output": ("payload", lambda root: package_inputs.flip(payload(root) / "golden" / "output-0.bin")),
+    "the raw item": ("payload", lambda root: package_inputs.flip(payload(root) / "golden" / "raw.bin")),
+    "a label": ("payload", lambda root: package_inputs.flip(payload(root) / "labels.json")),
     "the payload's card": ("payload", lambda root: (payload(root) / CARD).write_text("{}") and None),
     "no golden file": ("payload", lambda root: (payload(root) / "golden" / "output-0.bin").unlink()),
     "no model": ("payload", lambda root: (payload(root) / "model" / "model.onnx").unlink()),
@@ -129,12 +129,6 @@ CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "another name": ("card", lambda root: changed_card(root, lambda told: told.update(slug="other"))),
     "an unknown packager": ("card", lambda root: changed_card(root, lambda told: told.update(packager="rar"))),
 }
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -148,7 +142,7 @@ def test_what_is_changed_fails_even_where_the_sums_were_made_again(root: Path, w
 
 
 SUMS_CHANGES: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "a byte of any file": ("sha256 differs", lambda root: flip(root / "README.md")),
+    "a byte of any file": ("sha256 differs", lambda root: package_inputs.flip(root / "README.md")),
     "a file that is missing": ("not in the package", lambda root: (root / "README.md").unlink()),
     "a file that is more": ("is not in SHA256SUMS", lambda root: (root / "more").write_text("x") and None),
     "no sums": ("is missing", lambda root: (root / pack.SUMS).unlink()),

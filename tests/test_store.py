@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import nulls
+import package_inputs
 import pytest
 
 import edgecompress
@@ -185,14 +186,10 @@ def test_too_little_room_is_said_before_anything_is_written(store: Store, monkey
         store.require_room(1)
 
 
-def _flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 0x01
-    file.write_bytes(data)
-
-
 @pytest.mark.parametrize("name", ["artifact/data.txt", "artifact/artifact.json", "receipt.json"])
-@pytest.mark.parametrize("damage", [_flip, lambda f: f.write_text(""), lambda f: f.write_text("[]"), Path.unlink])
+@pytest.mark.parametrize(
+    "damage", [package_inputs.flip, lambda f: f.write_text(""), lambda f: f.write_text("[]"), Path.unlink]
+)
 def test_a_damaged_result_is_a_miss_that_says_so_and_is_made_again(store: Store, name: str, damage) -> None:
     folder = put(store, PARTS, "hello" * 100).artifact.path.parent
     damage(folder / name)
@@ -310,7 +307,7 @@ def test_bytes_are_read_once_until_something_about_the_files_changes(
     assert len(read) == 2
 
 
-@pytest.mark.parametrize("damage", [_flip, lambda f: f.write_bytes(f.read_bytes()[:-1])])
+@pytest.mark.parametrize("damage", [package_inputs.flip, lambda f: f.write_bytes(f.read_bytes()[:-1])])
 def test_damage_is_found_though_the_file_says_that_it_is_as_old_as_before(store: Store, damage) -> None:
     file = put(store, PARTS, "hello" * 100).artifact.file(".txt")
     assert store.find(PARTS) is not None
