@@ -74,10 +74,6 @@ def unknown_suffix(place: Place) -> list[str]:
     return ["null.toml.bak", "--data", "data"]
 
 
-def unknown_target(place: Place) -> list[str]:
-    return ["net.null", "--data", "data", "--target", "x68"]
-
-
 def typo_in_a_key(place: Place) -> list[str]:
     (place.folder / "null.toml").write_text(nulls.TARGET.replace("items_lost", "items_lots"))
     return [*NULL]
@@ -98,14 +94,6 @@ def setting_without_value(place: Place) -> list[str]:
 
 def no_data(place: Place) -> list[str]:
     return ["net.null", "--target", "null.toml"]
-
-
-def missing_data(place: Place) -> list[str]:
-    return ["net.null", "--data", "nowhere.npz", "--target", "null.toml"]
-
-
-def unknown_stage(place: Place) -> list[str]:
-    return [*NULL, "--until", "varify"]
 
 
 def corrupt_null_net(place: Place) -> list[str]:
@@ -140,11 +128,6 @@ def pickled_data(place: Place) -> list[str]:
 def factory_that_raises(place: Place) -> list[str]:
     (place.folder / "nets.py").write_text("def data(split):\n    raise ValueError('no camera')\n")
     return ["net.null", "--data", "nets:data", "--target", "null.toml"]
-
-
-def factory_that_is_not_there(place: Place) -> list[str]:
-    (place.folder / "nets.py").write_text("def build():\n    pass\n")
-    return ["net.null", "--data", "nets:biuld", "--target", "null.toml"]
 
 
 def untrusted_factory(place: Place) -> list[str]:
@@ -241,9 +224,9 @@ def _onnx(place: Place, size: int = 8) -> list[str]:
 # What a process of its own makes a difference for; the others are commands of this process.
 APART = (missing_file, factory_that_raises, untrusted_factory, pickled_data)
 CASES: list[Callable[[Place], list[str]]] = [
-    missing_file, unknown_suffix, unknown_target, typo_in_a_key, broken_toml, typo_in_an_option, setting_without_value,
-    no_data, missing_data, unknown_stage, corrupt_null_net, wrong_input_shape, labels_out_of_range, nan_in_the_data,
-    pickled_data, factory_that_raises, factory_that_is_not_there, untrusted_factory, out_is_somebody_elses,
+    missing_file, unknown_suffix, typo_in_a_key, broken_toml, typo_in_an_option, setting_without_value,
+    no_data, corrupt_null_net, wrong_input_shape, labels_out_of_range, nan_in_the_data,
+    pickled_data, factory_that_raises, untrusted_factory, out_is_somebody_elses,
     store_cannot_be_made, zero_threads, onnx_without_a_way, truncated_onnx, nan_weights_in_onnx,
     onnx_with_images_of_another_size, onnx_that_contradicts_itself, onnx_with_an_operator_of_its_own,
     onnx_data_outside_its_folder,

@@ -272,28 +272,26 @@ def test_the_program_alone_lists_its_commands_by_what_they_are_for(capsys: pytes
         assert name.replace("_", " ") in part
 
 
+@pytest.mark.parametrize(
+    ("command", "done", "says"),
+    [
+        ("plan", "→ target android", "web: refused: .*no path from tflite"),
+        pytest.param(
+            "deploy",
+            "OK android: stopped after data",
+            r"web: .*no path from tflite to onnx.*give another source \(a factory pkg.mod:fn, .pt2",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
 def test_a_target_that_is_not_reached_does_not_stop_the_others(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    command: str, done: str, says: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "net.tflite").write_bytes(b"")  # it is not read
     words = ["net.tflite", "--data", "images.npz", "--target", "web,android", "--only", "fp32", "--until", "data"]
-    assert main.main(["plan", *words]) == 2
+    assert main.main([command, *words]) == 2
     told = capsys.readouterr()
-    assert (
-        "→ target android" in told.out and re.search("web: refused: .*no path from tflite", told.out) and not told.err
-    )
-
-
-@pytest.mark.slow
-def test_what_can_be_deployed_is_and_the_others_are_told_in_their_rows(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "net.tflite").write_bytes(b"")  # it is not read
-    words = ["net.tflite", "--data", "images.npz", "--target", "web,android", "--only", "fp32", "--until", "data"]
-    assert main.main(["deploy", *words]) == 2
-    told = capsys.readouterr()
-    assert "OK android: stopped after data" in told.out and not told.err
-    assert re.search(r"web: .*no path from tflite to onnx.*give another source \(a factory pkg.mod:fn, .pt2", told.out)
+    assert done in told.out and re.search(says, told.out) and not told.err
 
 
 def test_a_device_that_does_not_answer_stops_its_target_alone(folder: Path) -> None:

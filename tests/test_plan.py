@@ -73,17 +73,8 @@ def test_a_kind_that_cannot_be_reached_is_said_before_anything_runs(asked: dict[
         planned(asked, '[[variant]]\nname = "b"\nruntime = "onnx"\n', only=("b",))
 
 
-def test_a_typo_in_an_option_of_a_technique_is_found_with_its_place() -> None:
-    with pytest.raises(
-        ConfigError, match=r"variant int8: compress\[0\] \(ptq_int8\): unknown key 'calibratr', did you mean"
-    ):
-        plan.deploy(demo(settings={"variant.int8.calibratr": "entropy"}))
-
-
-def test_only_keeps_the_named_variants_and_refuses_unknown_ones() -> None:
+def test_only_keeps_the_named_variants() -> None:
     assert [c.name for c in plan.deploy(demo(only=("fp32",))).candidates] == ["fp32"]
-    with pytest.raises(NotFound, match=r"--only int9: .* did you mean 'int8'"):
-        plan.deploy(demo(only=("int9",)))
 
 
 def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without(
@@ -130,13 +121,10 @@ def test_the_extras_that_bring_no_torch_are_those_of_the_project_file() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": "nowhere.onnx"}, "nowhere.onnx: no such model file"),
         (
             {"model": "net.tf"},
             "a model must be a factory pkg.mod:fn, a SavedModel, a Hugging Face folder, or a file ending in .*onnx",
         ),
-        ({"data": ""}, "no data to calibrate and verify with; give --data"),
-        ({"data": "nowhere.npz"}, "nowhere.npz: no such data"),
         ({"model": "net:build", "data": "random"}, "a torch source cannot be loaded without samples; give real data"),
         ({"model": "net.pt2", "data": "random"}, "a torch source cannot be loaded without samples; give real data"),
     ],
@@ -311,11 +299,6 @@ def test_the_answers_of_a_file_are_of_the_runtime_whose_code_is_in_their_key(ask
     golden = next(s for s in planned(asked).stages if s.name == "golden")
     assert golden.plugins == ("runtimes.null",)
     assert next(s for s in plan.deploy(demo()).stages if s.name == "golden").plugins == ()
-
-
-def test_a_metric_that_does_not_exist_is_refused_before_anything_runs() -> None:
-    with pytest.raises(InputError, match=r"no metric 'tops'.*did you mean 'top"):
-        plan.deploy(job(None, metric="tops"))
 
 
 def test_diagnose_names_its_own_option(tmp_path: Path) -> None:
