@@ -37,6 +37,29 @@ def source(name: str) -> settings.Source:
     return config.build(settings.Source, config.read_toml(file), str(file))
 
 
+def traced(folder: Path) -> dict[str, Any]:
+    """ResNet-20 as a program, its samples, and what torch answers to the 500 test images ("golden")."""
+    import dataclasses
+
+    from edgecompress.core.model import Request
+    from edgecompress.stages import data, golden, trace
+
+    found = source("resnet20")
+    given, made = {"source": dataclasses.asdict(found)}, dict[str, Any]()
+    sys.path.insert(0, str(EXAMPLES / "resnet20"))
+    for name, stage, roles, options in (
+        ("samples", data.run, (), {**given, "samples": found.samples}),
+        ("module", trace.load, ("samples",), given),
+        ("program", trace.run, ("module", "samples"), {"dynamic": {}}),
+        ("golden", golden.run, ("module", "samples"), {"splits": ["test"], "metric": "top1"}),
+    ):
+        (folder / name).mkdir()
+        inputs = {"model" if role == "module" else role: made[role] for role in roles}
+        made[name] = stage(Request(inputs, folder / name, options))
+    sys.path.remove(str(EXAMPLES / "resnet20"))
+    return made
+
+
 def right(name: str, items: list[tuple[np.ndarray, int]]) -> np.ndarray:
     """Whether each item's top-1 is right, by torch, the source's preprocessing written out by hand."""
     import torch

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import test_examples
 
-from edgecompress.core import config, registry, settings
+from edgecompress.core import config, registry
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.engines.executorch.runtimes import executorch
-from edgecompress.stages import data, golden, trace
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch")
@@ -237,21 +235,7 @@ def test_a_program_for_another_machine_is_lowered_here_and_never_passes(
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact, np.ndarray]:
     """ResNet-20 as a program, its data, and what torch answers to the 500 test images."""
-    folder = tmp_path_factory.mktemp("resnet20")
-    sys.path.insert(0, str(EXAMPLES / "resnet20"))
-    file = EXAMPLES / "resnet20" / "source.toml"
-    source = config.build(settings.Source, config.read_toml(file), str(file))
-    made: dict[str, Artifact] = {}
-    for name, stage, roles, options in (
-        ("samples", data.run, (), {"source": dataclasses.asdict(source), "samples": source.samples}),
-        ("module", trace.load, ("samples",), {"source": dataclasses.asdict(source)}),
-        ("program", trace.run, ("module", "samples"), {"dynamic": {}}),
-        ("golden", golden.run, ("module", "samples"), {"splits": ["test"], "metric": "top1"}),
-    ):
-        (folder / name).mkdir()
-        inputs = {"model" if role == "module" else role: made[role] for role in roles}
-        made[name] = stage(Request(inputs, folder / name, options))
-    sys.path.remove(str(EXAMPLES / "resnet20"))
+    made = test_examples.traced(tmp_path_factory.mktemp("resnet20"))
     wanted = made["golden"]
     return made["program"], made["samples"], np.array(tensors.load(wanted, "test", wanted.outputs[0].name))
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_examples
 import tflite_files
 
 import edgecompress
-from edgecompress.core import config, environments, registry, settings
+from edgecompress.core import config, environments, registry
 from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.data import tensors
@@ -26,7 +27,7 @@ from edgecompress.engines.litert import session as litert_session
 from edgecompress.engines.litert.runtimes import litert, tflite
 from edgecompress.formats import torch_module
 from edgecompress.plugins.transports import host
-from edgecompress.stages import data, trace
+from edgecompress.stages import trace
 from edgecompress.testing import conformance
 
 pytestmark = pytest.mark.slow
@@ -610,27 +611,12 @@ def test_tflite_runtime_is_spared_the_scales_per_channel_that_it_takes_for_one(
 @pytest.fixture(scope="module")
 def resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact, np.ndarray]:
     """ResNet-20 as a file, its data, and what torch answers to the 500 test images."""
-    from edgecompress.stages import golden
-
     folder = tmp_path_factory.mktemp("resnet20")
-    sys.path.insert(0, str(EXAMPLES / "resnet20"))
-    file = EXAMPLES / "resnet20" / "source.toml"
-    source = config.build(settings.Source, config.read_toml(file), str(file))
-    request = {"source": dataclasses.asdict(source), "samples": source.samples}
-    made: dict[str, Artifact] = {}
-    for name, stage, inputs, options in (
-        ("data", data.run, {}, request),
-        ("module", trace.load, {"samples": "data"}, {"source": dataclasses.asdict(source)}),
-        ("program", trace.run, {"model": "module", "samples": "data"}, {"dynamic": {}}),
-        ("golden", golden.run, {"model": "module", "samples": "data"}, {"splits": ["test"], "metric": "top1"}),
-        ("file", litert.export, {"model": "program"}, None),
-    ):
-        (folder / name).mkdir()
-        given = {role: made[which] for role, which in inputs.items()}  # type: ignore[attr-defined]
-        made[name] = stage(Request(given, folder / name, options))  # type: ignore[operator]
-    sys.path.remove(str(EXAMPLES / "resnet20"))
+    made = test_examples.traced(folder)
+    (folder / "file").mkdir()
+    file = litert.export(Request({"model": made["program"]}, folder / "file"))
     wanted = made["golden"]
-    return made["file"], made["data"], np.array(tensors.load(wanted, "test", wanted.outputs[0].name))
+    return file, made["samples"], np.array(tensors.load(wanted, "test", wanted.outputs[0].name))
 
 
 @pytest.mark.shared
