@@ -18,27 +18,32 @@ import pytest
 import students
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_finetune import Case, agreement, assert_equal, digits, folder, logits, unlabelled, weights, zoo_case
+from test_finetune import (
+    Case,
+    agreement,
+    assert_equal,
+    digits,
+    folder,
+    logits,
+    one_thread,
+    unlabelled,
+    weights,
+    zoo_case,
+)
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.formats import torch_module
 from edgecompress.stages import trace
 from edgecompress.techniques import distill
-from edgecompress.techniques._training import checkpoint, features, log, losses, setup
+from edgecompress.techniques._training import checkpoint, features, log, losses
 
 pytestmark = pytest.mark.slow
-__all__ = ["digits", "unlabelled"]  # fixtures of fine-tuning's tests
+__all__ = ["digits", "one_thread", "unlabelled"]  # fixtures of fine-tuning's tests
 
 QUICK = {"epochs": 2, "batch_size": 32, "lr": 0.01}
 LAYERS = (("first", "body.0"), ("second", "body.2"))  # of students:small and the zoo's residual_cnn
 SMALL = "students:small"
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run beside each other: threads that wait for one another would wait for other tests too."""
-    monkeypatch.setattr(setup, "cores", lambda: 1)
 
 
 @pytest.fixture(scope="module")

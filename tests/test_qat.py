@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from test_finetune import Case, digits, folder, imported, samples, weights, zoo_case
+from test_finetune import Case, digits, folder, imported, logits, one_thread, samples, weights, zoo_case
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
@@ -23,20 +23,13 @@ from edgecompress.formats import torch_edits, torch_module
 from edgecompress.stages import trace
 from edgecompress.techniques import _qat as rounding
 from edgecompress.techniques import qat
-from edgecompress.techniques._training import setup
 from edgecompress.techniques._training.data import Items
 
 pytestmark = pytest.mark.slow
-__all__ = ["digits"]  # a fixture of fine-tuning's tests
+__all__ = ["digits", "one_thread"]  # fixtures of fine-tuning's tests
 
 QUICK = {"epochs": 2, "batch_size": 32}
 counter: Iterator[int] = itertools.count()
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests run beside each other: threads that wait for one another would wait for other tests too."""
-    monkeypatch.setattr(setup, "cores", lambda: 1)
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +58,6 @@ def answers(case: Case, model: Artifact) -> Any:
     """Of ONNX Runtime, to the test split."""
     session, items = ort.open(model, 1), tensors.batches(case.samples, "test", 1, model=model)
     return np.concatenate([next(iter(session.run(item).values())) for item in items])
-
-
-def logits(case: Case, model: Artifact) -> Any:
-    """Of torch, to the test split."""
-    import torch
-
-    inputs = next(tensors.batches(case.samples, "test", tensors.count(case.samples, "test"), model=model))
-    named = {name: torch.from_numpy(array) for name, array in inputs.items()}
-    return next(iter(torch_module.outputs(torch_module.rebuild(model), model, named).values())).numpy()
 
 
 def sqnr_db(wanted: Any, found: Any) -> float:

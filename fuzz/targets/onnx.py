@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 
 from edgecompress.core.model import Artifact
-from edgecompress.engines.onnx.runtimes import onnx
+from edgecompress.engines.onnx import user_file
 from edgecompress.formats import op_counts
 from edgecompress.formats.precision import facts
 from fuzz import trees
@@ -18,11 +18,11 @@ def check(data: bytes, folder: Path) -> None:
     """A file that is valid stays so, and the same, when it is written again."""
     file = folder / "net.onnx"
     file.write_bytes(data)
-    model = onnx.checked(file)
+    model = user_file.checked(file)
     op_counts.total(Artifact(folder, "onnx"))
     facts.of(Artifact(folder, "onnx"))
     file.write_bytes(model.SerializeToString(deterministic=True))
-    assert onnx.checked(file) == model, "writing changes what it is"
+    assert user_file.checked(file) == model, "writing changes what it is"
 
 
 def changed(data: bytes, random: Random) -> bytes:

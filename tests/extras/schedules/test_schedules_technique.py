@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_finetune import Case, assert_equal, folder, weights, zoo_case
+from test_finetune import Case, assert_equal, folder, one_thread, weights, zoo_case
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Request
@@ -17,9 +17,9 @@ from edgecompress.formats import torch_edits, torch_module
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
 from edgecompress.techniques import finetune
-from edgecompress.techniques._training import setup
 
 pytestmark = pytest.mark.slow
+__all__ = ["one_thread"]  # a fixture of fine-tuning's tests
 
 HYBRID = """
 pruners:
@@ -35,11 +35,6 @@ policies:
   - {regularizer: {instance_name: lasso}, starting_epoch: 0, ending_epoch: 4, frequency: 1}
   - {lr_scheduler: {instance_name: falls}, starting_epoch: 0, ending_epoch: 4, frequency: 1}
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(setup, "cores", lambda: 1)
 
 
 @pytest.fixture(scope="module")

@@ -97,6 +97,31 @@ def begun(scheduler: CompressionScheduler, epoch: int = 0) -> None:
     scheduler.on_minibatch_begin(epoch, 0, 2)
 
 
+def thinned(scheduler: CompressionScheduler, net: Any, inputs: Any) -> Any:
+    """Thins the net at its first step; what it answered with the masks alone."""
+    scheduler.on_epoch_begin(0)
+    for mask in scheduler.masks.values():
+        mask.apply()
+    expected = copy.deepcopy(net).eval()(inputs)
+    scheduler.on_minibatch_begin(0, 0, 2)
+    return expected
+
+
+def assert_same(net: Any, inputs: Any, expected: Any) -> None:
+    torch.testing.assert_close(net.eval()(inputs), expected, rtol=1e-5, atol=1e-5)
+
+
+def trained(scheduler: CompressionScheduler, net: Any, optimizer: Any) -> Any:
+    """A step of training from its forward pass on; its loss."""
+    loss = scheduler.before_backward_pass(net(torch.randn(IMAGE)).square().mean())
+    optimizer.zero_grad()
+    loss.backward()
+    scheduler.before_parameter_optimization()
+    optimizer.step()
+    scheduler.on_minibatch_end()
+    return loss
+
+
 def silent(net: Any) -> Any:
     """The net, with biases and norms that make nothing of the channels of a filter of zeros."""
     torch.manual_seed(0)
@@ -121,18 +146,14 @@ def test_filters_go_with_all_that_carries_and_reads_them_and_the_net_computes_th
     inputs = torch.randn(IMAGE)
     pruner = half("stem.weight", "left.weight", "right.weight", "joined.weight")
     scheduler = started(net, written(tmp_path, "remove_filters", pruner))
-    scheduler.on_epoch_begin(0)
-    for mask in scheduler.masks.values():
-        mask.apply()
-    expected = copy.deepcopy(net).eval()(inputs)
-    scheduler.on_minibatch_begin(0, 0, 2)
+    expected = thinned(scheduler, net, inputs)
     assert widths(net) == {"stem": [4, 3], "depthwise": [4, 1], "left": [3, 4], "right": [2, 4], "joined": [2, 5]} | {
         "head": [5, 18]
     }
     assert (net.norm.num_features, net.slope.num_parameters) == (4, 4) and len(net.norm.running_mean) == 4
     assert (net.depthwise.groups, net.depthwise.in_channels, net.depthwise.out_channels) == (4, 4, 4)
     assert (net.joined.in_channels, net.joined.out_channels, net.head.in_features) == (5, 2, 18)
-    torch.testing.assert_close(net.eval()(inputs), expected, rtol=1e-5, atol=1e-5)
+    assert_same(net, inputs, expected)
 
 
 class Parallel(nn.Module):
@@ -161,27 +182,20 @@ def test_branches_that_are_joined_lose_their_filters_and_what_reads_them_its_inp
     net, inputs = silent(Parallel()), torch.randn(IMAGE)
     weights = ["branches.0.0.weight", "branches.1.0.weight", *["pooled.1.weight"] * resized]
     scheduler = started(net, written(tmp_path, "remove_filters", half(*weights)))
-    scheduler.on_epoch_begin(0)
-    for mask in scheduler.masks.values():
-        mask.apply()
-    expected = copy.deepcopy(net).eval()(inputs)
-    scheduler.on_minibatch_begin(0, 0, 2)
+    expected = thinned(scheduler, net, inputs)
     narrow = widths(net)
     assert (narrow["branches.0.0"], narrow["branches.1.0"]) == ([2, 6], [2, 6])
     assert net.join.in_channels == narrow["join"][1] == (6 if resized else 8)
-    torch.testing.assert_close(net.eval()(inputs), expected, rtol=1e-5, atol=1e-5)
+    assert_same(net, inputs, expected)
 
 
 def test_channels_go_with_the_filters_that_only_zeros_read(tmp_path: Path) -> None:
     net = silent(Kinds())
     scheduler = started(net, written(tmp_path, "remove_channels", half("joined.weight", group="Channels")))
-    scheduler.on_epoch_begin(0)
-    scheduler.masks["joined.weight"].apply()
-    expected = copy.deepcopy(net).eval()(torch.ones(IMAGE))
-    scheduler.on_minibatch_begin(0, 0, 2)
+    expected = thinned(scheduler, net, torch.ones(IMAGE))
     assert widths(net)["joined"] == [4, 5] and widths(net)["left"][0] + widths(net)["right"][0] == 5
     assert widths(net)["stem"] == [8, 3]
-    torch.testing.assert_close(net.eval()(torch.ones(IMAGE)), expected, rtol=1e-5, atol=1e-5)
+    assert_same(net, torch.ones(IMAGE), expected)
 
 
 def test_contracting_removes_filters_and_then_channels(tmp_path: Path) -> None:
@@ -243,14 +257,10 @@ def test_a_leader_keeps_both_sides_of_a_sum_together(tmp_path: Path) -> None:
     schedule = written(tmp_path, "remove_filters", half("stem.weight", "conv2.weight", group_dependency="Leader"))
     net, inputs = silent(Residual()), torch.randn(IMAGE)
     scheduler = started(net, schedule)
-    scheduler.on_epoch_begin(0)
-    for mask in scheduler.masks.values():
-        mask.apply()
-    expected = copy.deepcopy(net).eval()(inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        scheduler.on_minibatch_begin(0, 0, 2)
-    torch.testing.assert_close(net.eval()(inputs), expected, rtol=1e-5, atol=1e-5)
+        expected = thinned(scheduler, net, inputs)
+    assert_same(net, inputs, expected)
     assert widths(net) == {"stem": [4, 3], "conv1": [8, 4], "conv2": [4, 8], "last": [4, 4]}
     assert thinning.conflicts(Residual(), reader.read(schedule), (torch.zeros(IMAGE),)) == []
 
@@ -276,12 +286,7 @@ def test_training_goes_on_as_that_of_the_masked_net_does(kind: str, tmp_path: Pa
                 scheduler.on_minibatch_begin(epoch, step, 2)
                 assert all(p.grad is None or p.grad.shape == p.shape for p in net.parameters())
                 assert (epoch, step) == (0, 0) or net.conv1.weight.grad is not None
-                loss = scheduler.before_backward_pass(net(torch.randn(IMAGE)).square().mean())
-                optimizer.zero_grad()
-                loss.backward()
-                scheduler.before_parameter_optimization()
-                optimizer.step()
-                scheduler.on_minibatch_end()
+                loss = trained(scheduler, net, optimizer)
             scheduler.on_epoch_end()
         assert loss is not None, "its graph is alive as the net is thinned"
         assert parameters[-1] == [id(p) for p in net.parameters()]
@@ -496,12 +501,7 @@ def test_a_quantizer_beside_it_rounds_what_is_left(tmp_path: Path) -> None:
     scheduler = started(net, schedule, optimizer)
     for epoch in (0, 1):
         begun(scheduler, epoch)
-        loss = scheduler.before_backward_pass(net(torch.randn(IMAGE)).square().mean())
-        optimizer.zero_grad()
-        loss.backward()
-        scheduler.before_parameter_optimization()
-        optimizer.step()
-        scheduler.on_minibatch_end()
+        trained(scheduler, net, optimizer)
         scheduler.on_epoch_end()
     edits = scheduler.finish()
     assert widths(net)["conv1"] == [4, 8] and len(net.conv1.weight.unique()) <= 8
