@@ -209,14 +209,17 @@ def test_a_damaged_model_is_the_users_fault(tmp_path, out):
         ask(request(tmp_path, "ops", model), out)
 
 
-def test_another_batch_than_the_models_is_refused(tmp_path, out):
-    with pytest.raises(InputError, match="its batch is fixed to 4, but batch 1 was asked for; use --batch 4"):
-        ask(request(tmp_path, "ops", bench_inputs.net(tmp_path / "net", batch=4)), out)
-
-
-def test_an_empty_split_is_refused(tmp_path, out):
-    with pytest.raises(InputError, match="split 'test' is empty"):
-        ask(request(tmp_path, "ops", bench_inputs.net(tmp_path / "net"), items=0), out)
+@pytest.mark.parametrize(
+    ("batch", "items", "says"),
+    [
+        (4, 4, "its batch is fixed to 4, but batch 1 was asked for; use --batch 4"),
+        ("", 0, "split 'test' is empty"),
+    ],
+)
+def test_another_batch_than_the_models_and_an_empty_split_are_refused(tmp_path, out, batch, items, says):
+    net = bench_inputs.net(tmp_path / "net", batch=batch) if batch else bench_inputs.net(tmp_path / "net")
+    with pytest.raises(InputError, match=says):
+        ask(request(tmp_path, "ops", net, items=items), out)
 
 
 def test_an_unknown_mode_is_refused(tmp_path, out):

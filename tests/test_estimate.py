@@ -64,22 +64,20 @@ def test_the_fewest_estimated_cycles_ship_where_nothing_is_measured() -> None:
     assert choice.table["dense"]["reason"] == "about 1.9x the cycles of pruned (estimated)"
 
 
-def test_operators_on_the_cpu_outweigh_cycles_for_nobody_counts_theirs() -> None:
-    choice = in_order({"fewer": estimated(100_000, left=2), "whole": estimated(200_000)})
-    assert choice.stage == "whole"
-    assert choice.table["fewer"]["reason"] == "leaves 2 more operators to the CPU than whole"
-
-
-def test_what_runs_on_the_cpu_alone_is_last_and_says_so() -> None:
-    choice = in_order({"fp32": estimated(None, left=5), "int8": estimated(200_000)})
-    assert choice.stage == "int8"
-    assert choice.table["fp32"]["reason"] == ALL_LEFT
-
-
-def test_within_two_percent_the_order_decides() -> None:
-    choice = in_order({"a": estimated(101_000), "b": estimated(100_000)})
-    assert choice.stage == "a"
-    assert "after it in the target's order" in choice.table["b"]["reason"]
+@pytest.mark.parametrize(
+    ("other", "ships", "says"),
+    [
+        (estimated(100_000, left=2), estimated(200_000), "leaves 2 more operators to the CPU than ships"),
+        (estimated(None, left=5), estimated(200_000), ALL_LEFT),
+        (estimated(100_000), estimated(101_000), "after it in the target's order"),
+    ],
+)
+def test_operators_on_the_cpu_outweigh_cycles_and_within_two_percent_the_order_decides(
+    other: dict[str, Any], ships: dict[str, Any], says: str
+) -> None:
+    both = {"other": other, "ships": ships}
+    choice = in_order(both if "order" not in says else dict(reversed(both.items())))
+    assert choice.stage == "ships" and says in choice.table["other"]["reason"]
 
 
 @pytest.mark.parametrize(

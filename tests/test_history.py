@@ -102,18 +102,13 @@ def test_a_report_is_dated_by_its_newest_result_never_by_the_future_and_by_now_w
     assert report_request._date(walk, Choice("int8", "")) == "2026-01-01T10:00:00Z"
 
 
-def test_another_kind_of_result_is_not_compared_with(made: Report, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("part", "key", "value"), [("run", "threads", 2), ("environment", "cpu", "another processor")])
+def test_another_kind_of_result_or_machine_by_the_same_name_is_not_compared_with(
+    made: Report, tmp_path: Path, part: str, key: str, value: object
+) -> None:
     history.add(tmp_path, made, tmp_path)
     other = later(made, 2.0, "2026-01-02")
-    other["run"]["threads"] = 2
-    history.add(tmp_path, other, tmp_path)
-    assert history.rows(tmp_path)[0]["change"]["ratio"] is None
-
-
-def test_another_machine_by_the_same_name_is_not_compared_with(made: Report, tmp_path: Path) -> None:
-    history.add(tmp_path, made, tmp_path)
-    other = later(made, 2.0, "2026-01-02")
-    other["environment"]["cpu"] = "another processor"
+    other[part][key] = value
     history.add(tmp_path, other, tmp_path)
     assert history.rows(tmp_path)[0]["change"]["ratio"] is None
 

@@ -104,28 +104,28 @@ def test_where_the_kernel_tells_nothing_python_does(
     assert again(run, stage) == "changed: file weights"
 
 
-@pytest.mark.slow
-@pytest.mark.prove
-def test_many_processes_that_open_at_once_are_all_answered(run: PlanRun, technique: Stages) -> None:
-    body = (
+MANY = {
+    "processes that open at once": (
         "import multiprocessing, os\n"
         "with multiprocessing.get_context('fork').Pool(8) as pool:\n"
         "    assert pool.map(os.path.getsize, ['/etc/passwd'] * 100)\n"
         "    assert all(pool.map(len, [p.read() for p in map(open, ['/etc/passwd'] * 2000)]))"
-    )
-    assert run.stage(of_the_user(technique(body + END))).artifact
-
-
-@pytest.mark.prove
-def test_one_that_ends_while_it_opens_is_no_end_of_the_others(run: PlanRun, technique: Stages) -> None:
-    body = (
+    ),
+    "one that ends while it opens": (
         "import os, signal, time\n"
         "for _ in range(30):\n"
         "    pid = os.fork()\n"
         "    while not pid: open('/etc/passwd').close()\n"
         "    time.sleep(0.005)\n    os.kill(pid, signal.SIGKILL)\n    os.waitpid(pid, 0)"
-    )
-    assert run.stage(of_the_user(technique(body + END))).artifact
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.prove
+@pytest.mark.parametrize("what", MANY)
+def test_of_many_processes_all_are_answered(run: PlanRun, technique: Stages, what: str) -> None:
+    assert run.stage(of_the_user(technique(MANY[what] + END))).artifact
 
 
 @pytest.mark.slow

@@ -11,25 +11,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import nulls
 import plugins
 import pytest
+from test_opened_files import Stages, run
 
 from edgecompress.core import child_process, registry, sandbox
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, TooMuchMemory
-from edgecompress.core.model import Context, Stage
+from edgecompress.core.model import Stage
 from edgecompress.pipeline import confinement, worker_protocol
 from edgecompress.pipeline.runner import PlanRun
-from edgecompress.pipeline.store import Store
 
 pytestmark = pytest.mark.skipif(bool(sandbox.missing()), reason=f"no sandbox: {sandbox.missing()}")
 ROOT = Path(__file__).resolve().parent.parent
 NOBODY = 65534
-Stages = Callable[[str], Stage]
+__all__ = ["run"]  # a fixture of the tests of opened files
 
 # what is tried, in a process that may change `own` and not `theirs`
 ATTEMPTS: Mapping[str, str] = {
@@ -163,14 +163,6 @@ def test_the_limits_need_no_privileges() -> None:
 
 
 # --------------------------------------------------------------------------- stages
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> PlanRun:
-    """A run that has a null net as its source."""
-    walk = PlanRun(Store(tmp_path / "results"), Context())
-    walk.stage(Stage("source", "runtimes.null:read", {}, {"path": nulls.make(tmp_path / "net")["model"]}))
-    return walk
 
 
 @pytest.mark.slow

@@ -73,10 +73,16 @@ def test_an_input_that_an_output_feeds_needs_no_data(tmp_path: Path) -> None:
     assert tensors.check_inputs(stateful, data) == {"x": "input"}
 
 
-def test_a_wrong_shape_says_both_shapes(tmp_path: Path) -> None:
-    data = samples(tmp_path, input=np.ones((3, 4), np.float32))
-    with pytest.raises(InputError, match="takes batch x 5, the data gives batch x 4; give each item as many values"):
-        tensors.check_inputs(model(spec("x", 5)), data)
+@pytest.mark.parametrize(
+    ("dtype", "width", "says"),
+    [
+        (np.float32, 5, "takes batch x 5, the data gives batch x 4; give each item as many values"),
+        (np.uint8, 4, "takes float32, the data gives uint8"),
+    ],
+)
+def test_a_wrong_shape_or_dtype_says_both(tmp_path: Path, dtype: type, width: int, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        tensors.check_inputs(model(spec("x", width)), samples(tmp_path, input=np.ones((3, 4), dtype)))
 
 
 def test_ids_of_64_bits_become_the_32_bits_of_a_file(tmp_path: Path) -> None:
@@ -97,12 +103,6 @@ def test_a_quantized_input_takes_real_data_and_a_quantized_output_means_real_num
     (found,) = tensors.batches(data, "test", 1, model=model(how))
     assert found["x"].tolist() == [[1, 4, 127]]
     assert tensors.real(found["x"], how).tolist() == [[-1.0, 0.5, 62.0]]
-
-
-def test_a_wrong_dtype_says_both_dtypes(tmp_path: Path) -> None:
-    data = samples(tmp_path, input=np.ones((3, 4), np.uint8))
-    with pytest.raises(InputError, match="takes float32, the data gives uint8"):
-        tensors.check_inputs(model(spec("x", 4)), data)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])

@@ -354,9 +354,16 @@ def test_what_a_forward_would_take_is_tried(
         load(tmp_path, "plain", {"image": np.ascontiguousarray(given(images()["image"]))})
 
 
-def test_a_net_that_branches_on_its_values_cannot_be_traced(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"tiny_nets:branching: torch\.export cannot trace it"):
-        program(tmp_path, "branching", rows())
+@pytest.mark.parametrize(
+    ("net", "says"),
+    [
+        ("branching", r"tiny_nets:branching: torch\.export cannot trace it"),
+        ("packed", r"a packed sequence.*: give the LSTM or GRU the padded tensor.*tiny_nets\.py:\d"),
+    ],
+)
+def test_what_cannot_be_traced_is_named_with_what_to_do(net: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=says):
+        program(tmp_path, net, rows())
 
 
 def test_a_module_that_is_not_there_names_itself_and_the_place(tmp_path: Path) -> None:
@@ -406,13 +413,6 @@ def test_weights_in_float64_become_float32_with_a_warning(kind: str, tmp_path: P
     np.testing.assert_allclose(
         next(iter(answers(traced, {traced.inputs[0].name: rows()["x"]}).values())), want, atol=1e-6
     )
-
-
-def test_a_packed_sequence_is_named_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"a packed sequence.*: give the LSTM or GRU the padded tensor.*tiny_nets\.py:\d"
-    ):
-        program(tmp_path, "packed", rows())
 
 
 def test_a_damaged_program_is_refused(tmp_path: Path) -> None:
