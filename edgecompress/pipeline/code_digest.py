@@ -34,7 +34,7 @@ def of_plugin(module: ModuleType) -> str:
         top = _file(_top(module.__name__))
         package = top.name == "__init__.py"
         return _digest(top.parent, _below(top.parent) if package else [top])
-    if not any(file.is_relative_to(place) for place in PLUGINS):
+    if not any(file.is_relative_to(place) for place in PLUGINS) and file.parent.name != "techniques":
         return ""
     engine = file.relative_to(PACKAGE).parts[1] if file.is_relative_to(PACKAGE / "engines") else ""
     helpers = [PACKAGE / "techniques", *(PACKAGE / "engines" / name for name in _engines(engine))]
