@@ -10,7 +10,7 @@ DATA = ("targets", "devices", "profiles")
 EXAMPLES = "edgecompress.plugin_examples"  # what `edgecompress init` starts from
 FOLDERS = {**{f"edgecompress.{name}": name for name in DATA}, EXAMPLES: "examples/plugins"}
 # All of it stands here: a table [tool.setuptools.package-data] in pyproject.toml would replace this one.
-INSIDE = ["py.typed", "demo/*", "**/*.json", "**/*.css", "**/*.c", "**/*.cpp", "plugins/packagers/templates/**/*"]
+INSIDE = ["py.typed", "demo/*", "**/*.json", "**/*.css", "**/*.c", "**/*.cpp", "extras/apps/packagers/templates/**/*"]
 
 
 class Build(build_py):

@@ -29,7 +29,7 @@ import figures
 import edgecompress
 from edgecompress.core.errors import CheckFailed
 from edgecompress.device import machine
-from edgecompress.packaging import archive
+from edgecompress.extras.apps import archive
 from edgecompress.reporting import external_results
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from edgecompress.commands.deploy import deploy
     from edgecompress.commands.diagnose import Diagnosis, DiagnosisRequest, diagnose
     from edgecompress.commands.job_run import Result
-    from edgecompress.commands.package import package
     from edgecompress.commands.profile import profile
     from edgecompress.commands.verify import verify
     from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
+    from edgecompress.extras.apps.package import package
     from edgecompress.extras.hugging_face.trim import Trimmed, trim
     from edgecompress.extras.search.advise import Advised, advise
     from edgecompress.extras.search.search import SearchResult, search
@@ -28,9 +28,9 @@ _HOMES = {
     "commands.deploy": ("deploy",),
     "commands.diagnose": ("Diagnosis", "DiagnosisRequest", "diagnose"),
     "commands.job_run": ("Result",),
-    "commands.package": ("package",),
     "commands.profile": ("profile",),
     "commands.verify": ("verify",),
+    "extras.apps.package": ("package",),
     "extras.hugging_face.trim": ("Trimmed", "trim"),
     "extras.search.advise": ("Advised", "advise"),
     "extras.search.search": ("SearchResult", "search"),

@@ -225,7 +225,7 @@ def _mil_branch(folder: Path) -> bytes:
 
 def archives(folder: Path) -> Seeds:
     """A package in each form, and tars with what others write in front of a file."""
-    from edgecompress.packaging import archive
+    from edgecompress.extras.apps import archive
 
     tree = folder / "tree" / "net-tar"
     (tree / "payload" / "empty").mkdir(parents=True)
@@ -281,9 +281,9 @@ def documents(folder: Path) -> Seeds:
     import measured_inputs  # type: ignore[import-not-found]
     import package_inputs  # type: ignore[import-not-found]
 
-    from edgecompress.commands.package import package
     from edgecompress.core.package_contents import CARD
-    from edgecompress.packaging import archive
+    from edgecompress.extras.apps import archive
+    from edgecompress.extras.apps.package import package
 
     yield "measured.json", _text(measured_inputs.told(n=24))
     raced = measured_inputs.shipped(folder / "raced") / "report.json"
@@ -402,7 +402,7 @@ MAKERS: dict[str, Callable[[Path], Seeds]] = {
 
 def main() -> None:
     """All seeds of all targets."""
-    sys.path.append(str(ROOT / "tests"))  # their generators
+    sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "extras" / "apps")]  # their generators
     shutil.rmtree(CORPORA, ignore_errors=True)
     for target, make in MAKERS.items():
         (CORPORA / target).mkdir(parents=True)

@@ -27,7 +27,7 @@ import contracts  # noqa: E402
 from edgecompress.cli import main as cli  # noqa: E402
 from edgecompress.commands import listing  # noqa: E402
 from edgecompress.core import catalog, errors, registry, settings  # noqa: E402
-from edgecompress.packaging import model_card  # noqa: E402
+from edgecompress.extras.apps import model_card  # noqa: E402
 from edgecompress.pipeline import conversion  # noqa: E402
 from edgecompress.reporting import model  # noqa: E402
 from edgecompress.testing import zoo  # noqa: E402

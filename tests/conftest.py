@@ -118,7 +118,7 @@ def _no_node() -> str:
 def _no_ortweb() -> str:
     """As with the emulated machine: fetched where CI promises it, and nowhere else for a test."""
     from edgecompress.core.errors import EdgeError
-    from edgecompress.plugins.packagers import _web_ort
+    from edgecompress.extras.apps.packagers import _web_ort
 
     if not _web_ort.cached() and "ortweb" in REQUIRED:
         try:

@@ -29,7 +29,7 @@ from edgecompress.core import catalog, config, plain_file
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.data import npy, npz, pictures
 from edgecompress.engines.null.runtimes import null
-from edgecompress.packaging import model_card
+from edgecompress.extras.apps import model_card
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import external_results
 

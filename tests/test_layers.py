@@ -23,7 +23,6 @@ LAYERS = (
     ("formats",),
     ("device",),
     ("reporting",),
-    ("packaging",),
     ("techniques",),
     ("engines", "plugins", "stages"),  # all are reached by name, and do not know each other
     ("pipeline",),

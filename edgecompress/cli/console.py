@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.job_run import Result
-from edgecompress.core import environments, registry
+from edgecompress.core import environments, extras, registry
 from edgecompress.core.errors import BROKE, GRAVITY, UNDECIDED
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, Outcome, Stage, Substitute
@@ -230,7 +230,8 @@ def _places(result: Result) -> Iterable[str]:
         files = [file for file in artifact.path.rglob("*") if file.is_file() and file.name not in unsent]
         largest = max(files, key=lambda file: file.stat().st_size, default=result.out).relative_to(result.out)
         yield f"   {folder}/  report.html  deploy.json  {largest}"
-        yield f"   next: {_packaging(result)}edgecompress package {shlex.quote(folder)}"
+        if extras.is_here("apps"):
+            yield f"   next: {_packaging(result)}edgecompress package {shlex.quote(folder)}"
     elif result.report:
         yield f"   report: {short(result.report / 'report.html')}"
 

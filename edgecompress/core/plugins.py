@@ -297,7 +297,7 @@ class PackagerPlugin(Plugin):
     """Wraps what a deploy shipped for an app.
 
     What every package has (the card and the bill of materials at its root, SHA256SUMS, the archive's fixed order and
-    times, signatures) is not its business but `packaging`'s.
+    times, signatures) is not its business but that of `extras/apps`.
     """
 
     suffix: str

@@ -13,8 +13,9 @@ from edgecompress.core.extras import COMMANDS
 from edgecompress.core.package_files import PACKAGE
 
 PLUGINS = tuple(PACKAGE / name for name in ("engines", "techniques"))  # each changes its own stages alone
-FRONT = ("cli", "commands", "demo", *(f"extras/{name}/commands" for name in COMMANDS))  # no code of a stage is there
-WITHOUT = (*PLUGINS, *(PACKAGE / name for name in FRONT), *PACKAGE.glob("extras/search/*.*"))  # nor beside the last
+FRONT = ("cli", "commands", "demo", "extras/apps", *(f"extras/{name}/commands" for name in COMMANDS))
+# No code of a stage is there, nor beside the commands of the search.
+WITHOUT = (*PLUGINS, *(PACKAGE / name for name in FRONT), *PACKAGE.glob("extras/search/*.*"))
 ENGINE = re.compile(rb"edgecompress\.engines\.(\w+)")
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from edgecompress.core import catalog, plain_file, registry
+from edgecompress.core import catalog, extras, plain_file, registry
 from edgecompress.core import source as sources
 from edgecompress.core.catalog import Found, FoundSource, Setting
 from edgecompress.core.errors import ConfigError, InputError, NotFound, Unreachable, blamed, did_you_mean
@@ -150,7 +150,7 @@ def _check_names(target: Found[Target], device: Found[Device], profile: Found[Pr
     for file, key, kind, names in (
         (target, "runtime", "runtimes", runtimes),
         (target, "search.runtimes", "runtimes", wanted.search.runtimes),
-        (target, "package", "packagers", [wanted.package]),
+        (target, "package", "packagers", [wanted.package] if extras.is_here("apps") else []),
         (device, "transport", "transports", [place.transport]),
         (device, "sensors", "sensors", place.sensors),
         (profile, "profilers", "profilers", profile.value.profilers),

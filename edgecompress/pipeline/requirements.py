@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from edgecompress.core import catalog, environments, registry
+from edgecompress.core import catalog, environments, extras, registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.pipeline import conversion
 
@@ -32,9 +32,10 @@ def main() -> int:
 
 
 def _plugins(target: str) -> list[ModuleType]:
-    """What a target runs, and what packs it."""
+    """What a target runs, and what packs it, where packages are made here."""
     parsed = catalog.target(target).value
-    return [*conversion.plugins(parsed), registry.load("packagers", parsed.package)]
+    packagers = [registry.load("packagers", parsed.package)] if extras.is_here("apps") else []
+    return [*conversion.plugins(parsed), *packagers]
 
 
 def _named(name: str) -> list[ModuleType]:

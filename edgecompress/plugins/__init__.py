@@ -1,1 +1,1 @@
-"""One file per transport, sensor, profiler and packager: the file's name is its name."""
+"""One file per transport, sensor and profiler: the file's name is its name."""

@@ -6,7 +6,7 @@ import gzip
 import hashlib
 from pathlib import Path
 
-from edgecompress.packaging import archive
+from edgecompress.extras.apps import archive
 
 WORDS = b"PK\1\2 PK\3\4 PK\5\6 PK\6\7 ustar\0 ../ path= size= GNU.sparse.map= uid=".split()
 SUFFIXES = (".zip", ".tar.gz")

@@ -7,7 +7,7 @@ from random import Random
 
 from edgecompress.commands import compare
 from edgecompress.core.model import CARD, Artifact
-from edgecompress.packaging import model_card
+from edgecompress.extras.apps import model_card
 from edgecompress.reporting import compare_output, external_results, read, terminal
 from fuzz import trees
 

@@ -1,1 +1,1 @@
-"""Packages for apps."""
+"""Packages for apps: the packagers, and what all have: a card, golden items, a bill of materials, a signature."""

@@ -6,16 +6,11 @@ here; the first net that a plug-in reads is made by other plug-ins on the way (a
 
 from __future__ import annotations
 
+from typing import Any
+
+from edgecompress.core import extras
 from edgecompress.testing.conformance.commands import check_command
 from edgecompress.testing.conformance.nets import ITEMS, SPLITS, net, samples, torch_net
-from edgecompress.testing.conformance.packagers import (
-    NUMBERED,
-    ODD_NAME,
-    PACKED_FIRST,
-    STEPS,
-    check_packager,
-    shipped_net,
-)
 from edgecompress.testing.conformance.profilers import check_pass
 from edgecompress.testing.conformance.runtimes import check_runtime
 from edgecompress.testing.conformance.sections import check_section
@@ -68,3 +63,10 @@ __all__ = [
     "zoo_road",
     "zoo_source",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The checks of a packager lie with the packagers, and are imported at first use."""
+    if name in __all__:
+        return getattr(extras.part("apps", "conformance"), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgecompress.core import catalog, environments, registry
+from edgecompress.core import catalog, environments, extras, registry
 from edgecompress.core.errors import EdgeError, NotFound, did_you_mean
 from edgecompress.testing.conformance.commands import check_command
-from edgecompress.testing.conformance.packagers import check_packager
 from edgecompress.testing.conformance.profilers import check_pass
 from edgecompress.testing.conformance.runtimes import check_runtime
 from edgecompress.testing.conformance.sections import check_section
@@ -27,7 +26,7 @@ CHECKS: Mapping[str, Callable[[str, Path], None]] = {
     "sensors": check_sensor,
     "profilers": check_pass,
     "transports": check_transport,
-    "packagers": check_packager,
+    "packagers": lambda name, folder: extras.part("apps", "conformance").check_packager(name, folder),
     "commands": check_command,
     "sections": check_section,
     "targets": lambda name, _: check_target(catalog.path_of("targets", name)),

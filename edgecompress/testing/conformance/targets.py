@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgecompress.core import catalog, registry
+from edgecompress.core import catalog, extras, registry
 from edgecompress.core.settings import Target
 from edgecompress.pipeline import conversion
 
@@ -20,7 +20,8 @@ def check_target(path: Path) -> None:
         assert runtime in registry.names("runtimes"), f"{path}: variant {variant.name}: no runtime '{runtime}'"
     modules = conversion.plugins(target)
     assert modules, f"{path}: nothing is run"
-    _check_packed(target, path)
+    if extras.is_here("apps"):
+        _check_packed(target, path)
     device = catalog.device(target.device).value
     assert device.transport in registry.names("transports"), f"{path}: no transport '{device.transport}'"
     unknown = set(device.sensors) - set(registry.names("sensors"))

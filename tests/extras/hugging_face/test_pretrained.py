@@ -20,9 +20,9 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Context, Request, Stage
 from edgecompress.core.settings import Limits, Source
 from edgecompress.data import tensors
+from edgecompress.extras.apps import model_card
 from edgecompress.extras.hugging_face import nets, pretrained, texts
 from edgecompress.formats import torch_module, torch_program
-from edgecompress.packaging import model_card
 from edgecompress.pipeline import job, plan
 from edgecompress.pipeline.conversion import TRACE
 from edgecompress.stages import data, golden, shipped_items, trace, verify

@@ -32,8 +32,7 @@ ARGUMENTS = (
 def run(args: argparse.Namespace) -> int:
     """Packages a shipped artifact for an app."""
     from edgecompress.cli import console
-    from edgecompress.commands import package
-    from edgecompress.packaging import download
+    from edgecompress.extras.apps import download, package
 
     made = package.packaged(args.artifact, args.packager, args.out, pairs(args.settings, "version=1.0.0"), args.sign)
     signature = f"{made.file}.minisig" if args.sign else None

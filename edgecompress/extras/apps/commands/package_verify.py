@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 
     from edgecompress.cli import console
     from edgecompress.core import plain_text
-    from edgecompress.packaging import verify as packages
+    from edgecompress.extras.apps import verify as packages
 
     checks = [dataclasses.asdict(check) for check in packages.verify(args.package, args.key, args.strict)]
     failed = [check["name"] for check in checks if check["status"] == "fail"]

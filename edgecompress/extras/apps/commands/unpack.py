@@ -20,7 +20,7 @@ ARGUMENTS = (
 def run(args: argparse.Namespace) -> int:
     """Unpacks one."""
     from edgecompress.cli import console
-    from edgecompress.commands import pack_file
+    from edgecompress.extras.apps import pack_file
 
     done = pack_file.unpack(args.file, args.out)
     facts = {"out": str(done.out), "bytes": done.bytes, "packed_bytes": done.packed_bytes}
