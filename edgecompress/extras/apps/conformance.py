@@ -38,8 +38,12 @@ def check_packager(name: str, tmp_path: Path, options: Mapping[str, Json] | None
     first, second = (package.package(folder, name, tmp_path / str(i) / f"a{module.SUFFIX}", options) for i in range(2))
     assert first.read_bytes() == second.read_bytes(), f"{says}: the same artifact gave other bytes the second time"
     _check_sound(first, says)
-    root = _opened_package(first, tmp_path / "opened")
-    _check_readme(root / "README.md", says)
+    place = tmp_path / "opened"
+    place.mkdir()
+    archive.unpack(first, place)
+    root = archive.top(place, first)
+    steps = [int(number) for number in NUMBERED.findall((root / "README.md").read_text(encoding="utf-8"))]
+    assert steps and max(steps) <= STEPS, f"{says}: its README has the steps {steps}: one to three are enough"
     _check_payload(module, root, folder, tmp_path / "payload", says)
     _check_finds(first, root, module.SUFFIX, says)
     _check_code(first, root, module, says)
@@ -80,17 +84,6 @@ def _check_sound(file: Path, says: str) -> None:
     assert not failed, f"{says}: its own package fails {failed[0].name}: {failed[0].reason}"
     for check in checks:
         assert check.reason or check.status == "pass", f"{says}: {check.name} is {check.status}, and does not say why"
-
-
-def _opened_package(file: Path, into: Path) -> Path:
-    into.mkdir()
-    archive.unpack(file, into)
-    return archive.top(into, file)
-
-
-def _check_readme(file: Path, says: str) -> None:
-    steps = [int(number) for number in NUMBERED.findall(file.read_text(encoding="utf-8"))]
-    assert steps and max(steps) <= STEPS, f"{says}: its README has the steps {steps}: one to three are enough"
 
 
 def _check_payload(module: ModuleType, root: Path, folder: Path, work: Path, says: str) -> None:

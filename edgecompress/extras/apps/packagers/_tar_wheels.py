@@ -45,15 +45,11 @@ def pinned(card: Card, opens_with: Sequence[str], image: bool) -> list[str]:
 
 def fetched(requirement: str, platform: str, python: str) -> Path:
     """The wheel of NAME==VERSION, from the cache or by pip. Raises InputError, StageFailed."""
-    place = _cache() / f"{platform}-{python}" / requirement
+    place = home.cache() / "wheels" / f"{platform}-{python}" / requirement
     if not (wheels := sorted(place.glob("*.whl"))):
         _fetch(requirement, platform, python, place)
         wheels = sorted(place.glob("*.whl"))
     return wheels[0]
-
-
-def _cache() -> Path:
-    return home.cache() / "wheels"
 
 
 def _fetch(requirement: str, platform: str, python: str, place: Path) -> None:

@@ -99,6 +99,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
     card, names, options = contents.card, contents.names, contents.options or Options()
     spectrogram = card["preprocess"]["spectrogram"] if card["preprocess"] else None
     task = card["postprocess"]
+    segment = f"{names.snake}_model" if names.snake in WORDS else names.snake  # of a Java package: no word of Java
     return {
         "name": card["name"],
         "description": card["description"],
@@ -108,7 +109,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "snake": names.snake,
         "camel": names.camel,
         "artifact": names.slug,
-        "namespace": options.namespace or f"{HOME}.{_segment(names.snake)}",
+        "namespace": options.namespace or f"{HOME}.{segment}",
         "group": options.group or HOME,
         "ai_pack": options.ai_pack,
         "packed": options.packed,
@@ -134,11 +135,6 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "top_k": task["top_k"],
         "ends": [*_ends("input", card["inputs"]), *_ends("output", card["outputs"])],
     }
-
-
-def _segment(snake: str) -> str:
-    """As a part of a Java package: no word of the language."""
-    return f"{snake}_model" if snake in WORDS else snake
 
 
 def _ends(side: str, specs: Sequence[Spec]) -> Iterator[str]:
