@@ -23,6 +23,13 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def convolution(groups: int, weights: Sequence[int]) -> str:
+    """The word of a convolution by the sizes of its weights."""
+    if len(weights) == 5:
+        return "conv3d"
+    return "conv" if groups == 1 else "conv_depthwise" if tuple(weights[1:2]) == (1,) else "conv_grouped"
+
+
 @dataclass(frozen=True)
 class Operation:
     """One operator: the format's own type, its word ("": unknown), the dtype of its first output ("": unknown).

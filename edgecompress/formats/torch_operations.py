@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.model import Artifact
-from edgecompress.core.operations import Operation
+from edgecompress.core.operations import Operation, convolution
 from edgecompress.formats import torch_program
 
 if TYPE_CHECKING:
@@ -139,23 +139,12 @@ def _arg(node: torch.fx.Node, place: int, key: str, default: Any) -> Any:
     return node.args[place] if len(node.args) > place else node.kwargs.get(key, default)
 
 
-def _conv(node: torch.fx.Node) -> str:
-    groups, weights = int(_arg(node, 6, "groups", 1)), _shape(node, 1)
-    if len(weights) == 5:
-        return "conv3d"
-    if groups > 1:
-        return "conv_depthwise" if weights[1:2] == (1,) else "conv_grouped"
-    return "conv"
-
-
 def _convolution(node: torch.fx.Node) -> str:
     """The general one: transposed in its seventh argument, groups in its last."""
     weights, groups = _shape(node, 1), int(node.args[8])
     if node.args[6]:
         return "convtranspose3d" if len(weights) == 5 else "convtranspose"
-    if len(weights) == 5:
-        return "conv3d"
-    return "conv" if groups == 1 else "conv_depthwise" if weights[1:2] == (1,) else "conv_grouped"
+    return convolution(groups, weights)
 
 
 def _pad(node: torch.fx.Node) -> str:
@@ -199,7 +188,9 @@ def _maxpool(node: torch.fx.Node) -> str:
 
 
 REFINED: Mapping[str, Callable[[Any], str]] = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _conv),
+    **dict.fromkeys(
+        ("conv1d", "conv2d", "conv3d"), lambda node: convolution(int(_arg(node, 6, "groups", 1)), _shape(node, 1))
+    ),
     "convolution": _convolution,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d"), lambda node: "convtranspose"),
     "conv_transpose3d": lambda node: "convtranspose3d",

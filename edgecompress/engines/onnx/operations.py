@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact
-from edgecompress.core.operations import MULTIPLYING, Kernels, Operation
+from edgecompress.core.operations import MULTIPLYING, Kernels, Operation, convolution
 
 if TYPE_CHECKING:
     import onnx
@@ -51,9 +51,7 @@ def _word(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> str:
         return WORDS.get(kind, kind.lower())
     weights = shapes.get(node.input[1], ())
     groups = next((a.i for a in node.attribute if a.name == "group"), 1)
-    if len(weights) == 5:
-        return "conv3d"
-    return "conv" if groups == 1 else "conv_depthwise" if weights[1:2] == (1,) else "conv_grouped"
+    return convolution(groups, weights)
 
 
 def kernels(operation: Operation, precision: str) -> Kernels:

@@ -101,14 +101,11 @@ def clipped(shape: Shape, method: Method, ranks: Ranks) -> Ranks:
 
 def macs(shape: Shape, pieces: Sequence[Piece]) -> int:
     """Multiply-accumulates of the pieces one after another, for one item: places x kernel x inputs x outputs."""
-    return sum(times * _macs(shape, pieces, before, after) for before, after, times in shape.calls)
-
-
-def _macs(shape: Shape, pieces: Sequence[Piece], before: Size, after: Size) -> int:
-    (height, width), total = before, 0
-    for piece in pieces:
-        height, width = after[0] if piece.axes[0] else height, after[1] if piece.axes[1] else width
-        total += height * width * _weights(shape, piece)
+    total = 0
+    for (height, width), after, times in shape.calls:
+        for piece in pieces:
+            height, width = after[0] if piece.axes[0] else height, after[1] if piece.axes[1] else width
+            total += times * height * width * _weights(shape, piece)
     return total
 
 

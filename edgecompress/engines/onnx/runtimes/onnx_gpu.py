@@ -59,18 +59,12 @@ class GpuSession(OnnxSession):
         """Mean milliseconds of each node and the provider that ran it; `fallback`: those left to the CPU."""
         table = super().ops(inputs, runs)
         if not set(GPU) & set(self.session.get_providers()):  # what it got, which may be less than was asked for
-            return {**table, "why": self._no_gpu()}
+            asked = ", ".join(name for name in self.providers if name != CPU)
+            why = f"{asked} did not start" if asked else "this onnxruntime is built for CPUs"
+            return {**table, "why": f"no GPU here: {why}"}
         if not self.profile:
             return {**table, "fallback": None}
         return {**table, "fallback": left_to_the_cpu(table["ops"])}
-
-    def _no_gpu(self) -> str:
-        providers = ", ".join(name for name in self.providers if name != CPU)
-        return (
-            f"no GPU here: {providers} did not start"
-            if providers
-            else "no GPU here: this onnxruntime is built for CPUs"
-        )
 
 
 def left_to_the_cpu(ops: Sequence[OperatorTime]) -> list[str]:
