@@ -13,6 +13,7 @@ import pytest
 from conftest import SHARED
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_schedules_loop import Run
 
 from edgecompress.core.errors import ConfigError, InputError
 from edgecompress.extras.schedules import grids, reader
@@ -25,7 +26,6 @@ torch = pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")
 nn = torch.nn
 pytestmark = pytest.mark.slow
-STEPS = 3
 
 
 def net() -> Any:
@@ -46,33 +46,6 @@ def written(folder: Path, cls: str, more: dict[str, Any] | None = None, **given:
     }
     (folder / "q.yaml").write_text(yaml.safe_dump(text, sort_keys=False), encoding="utf-8")
     return folder / "q.yaml"
-
-
-class Run:
-    """A net in training, with a scheduler."""
-
-    def __init__(self, schedule: Path) -> None:
-        self.net = net()
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
-        self.scheduler = CompressionScheduler(self.net, self.optimizer, schedule)
-        generator = torch.Generator().manual_seed(1)
-        self.batches = [
-            (torch.randn(8, 6, generator=generator), torch.randint(3, (8,), generator=generator)) for _ in range(STEPS)
-        ]
-
-    def train(self, *epochs: int) -> None:
-        """Whole epochs."""
-        for epoch in epochs:
-            self.scheduler.on_epoch_begin(epoch)
-            for step, (x, y) in enumerate(self.batches):
-                self.scheduler.on_minibatch_begin(epoch, step, STEPS)
-                loss = self.scheduler.before_backward_pass(nn.functional.cross_entropy(self.net(x), y))
-                self.optimizer.zero_grad()
-                loss.backward()
-                self.scheduler.before_parameter_optimization()
-                self.optimizer.step()
-                self.scheduler.on_minibatch_end()
-            self.scheduler.on_epoch_end()
 
 
 def near(actual: Any, *expected: float) -> bool:
