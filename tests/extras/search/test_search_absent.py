@@ -1,0 +1,36 @@
+"""A package without the folder of the search: the core goes on, and tells in one line what to install."""
+
+from __future__ import annotations
+
+import pytest
+
+import edgecompress
+from edgecompress.cli.main import main
+from edgecompress.core import extras
+
+LINE = "the extra 'search' is not here; install edgecompress whole: pip install --force-reinstall edgecompress"
+NAMES = {"Advised", "SearchResult", "advise", "search", "train"}
+
+
+@pytest.fixture(autouse=True)
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "is_here", lambda name: name != "search")
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_name_for_python_is_no_import_and_is_not_listed(name: str) -> None:
+    with pytest.raises(ImportError) as caught:
+        getattr(edgecompress, name)
+    assert str(caught.value) == f"edgecompress.{name}: {LINE}"
+    assert {*edgecompress.__all__} - {*dir(edgecompress)} == NAMES
+
+
+@pytest.mark.parametrize("words", ["--train 1m", "--from-search x"])
+def test_an_option_of_deploy_ends_with_bad_input(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["deploy", *words.split()]) == 2
+    assert capsys.readouterr().err == f"edgecompress: error: {LINE}\n"
+
+
+def test_a_command_that_is_lost_is_told_and_not_unknown() -> None:
+    assert [extras.lost_command(word) for word in ("search", "advise")] == [f"search: {LINE}", f"advise: {LINE}"]
+    assert extras.lost_command("deploy") == ""
