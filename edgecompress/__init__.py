@@ -9,6 +9,7 @@ from edgecompress.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from edgecompress.commands.analyze import Analysis, AnalysisRequest, SensitivityRequest, analyze
     from edgecompress.commands.check import Checked, check
+    from edgecompress.commands.compare import ComparisonRequest, compare
     from edgecompress.commands.deploy import deploy
     from edgecompress.commands.diagnose import Diagnosis, DiagnosisRequest, diagnose
     from edgecompress.commands.job_run import Result
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "commands.analyze": ("Analysis", "AnalysisRequest", "SensitivityRequest", "analyze"),
     "commands.check": ("Checked", "check"),
+    "commands.compare": ("ComparisonRequest", "compare"),
     "commands.deploy": ("deploy",),
     "commands.diagnose": ("Diagnosis", "DiagnosisRequest", "diagnose"),
     "commands.job_run": ("Result",),
@@ -44,6 +46,7 @@ __all__ = [
     "AnalysisRequest",
     "CheckFailed",
     "Checked",
+    "ComparisonRequest",
     "Diagnosis",
     "DiagnosisRequest",
     "EdgeError",
@@ -57,6 +60,7 @@ __all__ = [
     "advise",
     "analyze",
     "check",
+    "compare",
     "deploy",
     "diagnose",
     "package",

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import pytest
 
 from edgecompress.core import catalog, config, source
-from edgecompress.core.errors import ConfigError, NotFound
+from edgecompress.core.errors import ConfigError, InputError, NotFound
 from edgecompress.core.settings import Profile, Target, Variant, is_factory
 from edgecompress.pipeline import verification
 from edgecompress.pipeline.job import job
+from edgecompress.pipeline.job_request import device_of
 
 TARGET = """
 description = "test"
@@ -235,3 +236,24 @@ def test_a_long_line_is_read_or_refused_at_once(text: str, tmp_path: Path) -> No
     with contextlib.suppress(ConfigError):
         config.read_toml(tmp_path / "long.toml")
     assert time.process_time() - begin < 5, "the limit that the docs promise"
+
+
+DEVICES = "arm64=qemu-cortex-a76, x86=host"
+
+
+@pytest.mark.parametrize(("target", "device"), [("arm64", "qemu-cortex-a76"), ("x86", "host"), ("ios", None)])
+def test_each_of_several_targets_may_have_a_device_of_its_own(target: str, device: str | None) -> None:
+    assert device_of(DEVICES, target) == device
+    assert device_of({"arm64": "qemu-cortex-a76", "x86": "host"}, target) == device
+    assert device_of("host", target) == "host"
+
+
+def test_a_device_of_a_target_that_nobody_asks_for_is_refused() -> None:
+    with pytest.raises(InputError, match="--device arm=host: no target 'arm' is asked for, did you mean 'arm64'"):
+        device_of("arm=host", "arm64", ["arm64", "x86"])
+
+
+def test_a_device_of_another_platform_is_refused_before_it_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgecompress.pipeline.job.context", lambda *_: pytest.fail("it was reached"))
+    with pytest.raises(InputError, match=r"it is linux-aarch64, target x86 runs on .*--device x86=DEVICE"):
+        job(target="x86", device="qemu-cortex-a76")

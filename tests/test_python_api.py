@@ -100,6 +100,15 @@ def test_a_list_of_targets_gives_a_result_for_each(asked: dict[str, Any], tmp_pa
     }
 
 
+def test_compare_and_diagnose_take_the_names_of_the_command_line(shipped: Result, asked: dict[str, Any]) -> None:
+    found = edgecompress.compare([shipped.out, shipped.out], fail_if=["size_bytes > 0.5x"])  # type: ignore[list-item]
+    assert found.exit_code == 1
+    with pytest.raises(InputError, match=r"--variant none: .* has no such variant"):
+        edgecompress.diagnose(asked["model"], target=asked["target"], data=asked["data"], variant="none")
+    with pytest.raises(InputError, match="--items 0: must be at least 1"):
+        edgecompress.diagnose(asked["model"], items=0)
+
+
 def test_a_result_is_short_runs_and_shows_its_report(shipped: Result) -> None:
     assert repr(shipped).startswith("Result(exit_code=0, 'plain: ")
     assert len(repr(shipped)) < 300

@@ -37,12 +37,22 @@ class ComparisonRequest:
 DEFAULT = ComparisonRequest()
 
 
-def compare(paths: Sequence[Path | str], request: ComparisonRequest = DEFAULT) -> ReportComparison:
+def compare(
+    paths: Sequence[Path | str],
+    request: ComparisonRequest | None = None,
+    *,
+    fail_if: Sequence[str] = (),
+    strict: bool = False,
+    across_models: bool = False,
+) -> ReportComparison:
     """Each of `paths` is a report.json, or the folder it is in; PATH@VARIANT names a variant that did not ship.
+
+    fail_if, strict, across_models: see ComparisonRequest, which may be given in their place.
 
     Raises InputError for a path, variant or gate that is wrong, and for reports of different models. A failed gate
     raises nothing: see `exit_code`.
     """
+    request = request or ComparisonRequest(tuple(fail_if), strict, across_models)
     promises = request.gates()  # before files are read: they are wrong whatever these hold
     return of(_entries(paths, request), promises, request.strict)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,11 +38,19 @@ from edgecompress.core.model import CARD, Choice, Stage
 from edgecompress.pipeline import plan, shipping
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job, job
-from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
+from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, device_of, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event, PlanRun
 from edgecompress.pipeline.searches import accuracy_guard
 from edgecompress.reporting import external_results, formatting
+
+
+class Results(dict[str, Result]):
+    """How the deploys to several targets ended, by the targets' names; a notebook shows their reports."""
+
+    def _repr_html_(self) -> str:
+        return "\n".join(f"<h3>{html.escape(name)}</h3>{result._repr_html_()}" for name, result in self.items())
+
 
 Targets = list[str] | list[Path] | list[Name] | tuple[Name, ...]
 MOST = sys.float_info.max  # JSON knows no infinity
@@ -91,8 +100,10 @@ def deploy(
     if not targets:
         raise InputError("target: the list is empty; name at least one")
     request = objects.written(model, how, options)
+    devices = {each: device_of(request.get("device"), str(each), map(str, targets)) for each in targets}
     plans, refused = plan.deploy_all(
-        targets, lambda each: job(**request | JobRequest(target=each), untrusted=options.untrusted)
+        targets,
+        lambda each: job(**request | JobRequest(target=each, device=devices[each]), untrusted=options.untrusted),
     )
     return run(*plans[0], options) if targets is not target else run_all(plans, options, refused)
 
@@ -162,7 +173,7 @@ def run_all(
             if isinstance(error, InputError) and fallen and all(fallen[-1] in steps.stages for _, steps in plans):
                 raise
             results[name] = Result(error.exit_code, str(error))
-    return results | {name: Result(error.exit_code, str(error)) for name, error in (refused or {}).items()}
+    return Results(results | {name: Result(error.exit_code, str(error)) for name, error in (refused or {}).items()})
 
 
 def check(job: Job, steps: Plan, options: Options) -> None:

@@ -76,18 +76,24 @@ def diagnose(
     model: Model | None = None,
     request: DiagnosisRequest | None = None,
     *,
+    variant: str = "",
+    artifact: Name | None = None,
+    items: int = diagnosis.ITEMS,
+    split: str = diagnosis.SPLIT,
+    out: Name | None = None,
     target: Name | None = None,
     options: Options | None = None,
     **how: Unpack[How],
 ) -> Diagnosis:
     """Finds the layers whose outputs differ from the source's, and the remedy. Raises EdgeError.
 
-    `target`: by default that of the artifact's deploy, else x86. The other keywords are those of `deploy`.
+    variant, artifact, items, split, out: see DiagnosisRequest, which may be given in their place. target: by default
+    that of the artifact's deploy, else x86. The other keywords are those of `deploy`.
     """
-    request, options = request or DiagnosisRequest(), options or Options()
-    out = Path(request.out) if request.out else None
-    if out:
-        output_place.check_folder(out, "--out")
+    request, options = request or DiagnosisRequest(variant, artifact, items, split, out), options or Options()
+    folder = Path(request.out) if request.out else None
+    if folder:
+        output_place.check_folder(folder, "--out")
     asked = objects.written(model, how, options)
     asked |= JobRequest(target=target) if target else JobRequest()
     job, walk, subject, quantizer = (_of_file if request.artifact else _of_variant)(asked, request, options)
@@ -103,7 +109,7 @@ def diagnose(
         **found,
         "keep": _keep(*quantizer, found) if quantizer else "",
     }
-    return Diagnosis(facts, _written(walk, facts, out) if out else None, walk.outcomes)
+    return Diagnosis(facts, _written(walk, facts, folder) if folder else None, walk.outcomes)
 
 
 def _facts(walk: PlanRun, name: str) -> dict[str, Json]:

@@ -19,11 +19,12 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
 from edgecompress.core.settings import MOST_THREADS, Device, Profile, Target, Variant
 from edgecompress.core.source import ResolvedSource
-from edgecompress.pipeline.job_request import How, Model, Name, Threads, default
+from edgecompress.pipeline.job_request import How, Model, Name, Threads, default, device_of
 
 TARGETS = ("variant", "limits", "guard", "search")  # tables of a target that `--set` names without it
 RUN_FLAGS = ("threads", "batch", "seed")
 SOURCE_FLAGS = ("data", "metric", "samples")
+ANY = "any"  # a platform that is not known yet
 ALL = "all"  # threads: as many as the device has cores
 LARGEST = 1 << 30  # bytes of a file that a sensor goes by
 STABLE_FACTS = (
@@ -50,8 +51,7 @@ class Job:
     @property
     def at_hand(self) -> bool:
         """Whether the target is for this device: only then its measurements rank the variants."""
-        patterns, platform = self.target.value.platforms, str(self.context.device["platform"])
-        return not patterns or any(fnmatch(platform, pattern) for pattern in patterns)
+        return _runs_on(self.target, str(self.context.device["platform"]))
 
     @property
     def unmeasured(self) -> str:
@@ -107,13 +107,16 @@ def job(model: Model | None = None, target: Name = "x86", *, untrusted: bool = F
     if unknown := {*how} - {*How.__annotations__}:
         raise TypeError(f"unknown keyword {sorted(unknown)[0]!r}")
     asked: dict[str, Any] = {**{name: default(name) for name in How.__annotations__}, **how}
-    settings, device, only = asked["settings"] or {}, asked["device"], asked["only"]
+    settings, only = asked["settings"] or {}, asked["only"]
     laid, own = _laid(settings), not untrusted
     parsed_target = catalog.target(_name(target, "target"), laid["target"], own)
+    device = device_of(asked["device"], _name(target, "target"))
     place_name = _name(device, "device") if device else _own_device(parsed_target)
     place = catalog.device(place_name, laid["device"], own)
     measured_as = catalog.profile(_name(asked["profile"], "profile"), laid["profile"], own)
     _check_names(parsed_target, place, measured_as)
+    if device and not _runs_on(parsed_target, place.value.platform or ANY):  # before it is reached, or built
+        raise InputError(_wrong_place(parsed_target, place.name, place.value.platform))
     known = context(place.name, place.value, {"batch": asked["batch"], "seed": asked["seed"]})
     first, *others = _numbers(asked["threads"], int(known.device["cores"]))
     effective = Job(
@@ -125,7 +128,7 @@ def job(model: Model | None = None, target: Name = "x86", *, untrusted: bool = F
         only=tuple(filter(None, only.split(",") if isinstance(only, str) else only)),
     )
     if device and not effective.at_hand:
-        raise InputError(_wrong_place(effective))
+        raise InputError(_wrong_place(parsed_target, place.name, str(known.device["platform"])))
     return _raced(effective, others) if others else effective
 
 
@@ -203,11 +206,17 @@ def _raced(job: Job, others: Sequence[int]) -> Job:
         raise InputError(f"threads: {job.target.path}: {error}; give fewer numbers, or --only") from error
 
 
-def _wrong_place(job: Job) -> str:
-    runs_on, platform = " or ".join(job.target.value.platforms), job.context.device["platform"]
+def _runs_on(target: Found[Target], platform: str) -> bool:
+    patterns = target.value.platforms
+    return not patterns or platform == ANY or any(fnmatch(platform, pattern) for pattern in patterns)
+
+
+def _wrong_place(target: Found[Target], device: str, platform: str) -> str:
+    runs_on = " or ".join(target.value.platforms)
     return (
-        f"--device {job.device.name}: it is {platform}, target {job.target.name} runs on {runs_on}, so its "
-        "measurements cannot rank the variants; give a device of that platform, or leave --device out"
+        f"--device {device}: it is {platform}, target {target.name} runs on {runs_on}, so its measurements cannot rank "
+        f"the variants; give a device of that platform, of several targets --device {target.name}=DEVICE, or leave "
+        "--device out"
     )
 
 

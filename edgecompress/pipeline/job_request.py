@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar, Union, cast
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgecompress.pipeline.runner import Listener
 
 Name = Union[str, "os.PathLike[str]"]  # of a target, a device or a profile, or the path of its file
+Devices = Union[Name, Mapping[str, Name]]  # of all targets, or by target; "arm64=rpi5,x86=host" is text of the latter
 Threads = Union[int, str, Sequence[Union[int, str]]]  # per inference; of several, "1,2,all", the fastest is found
 Net = Union["torch.nn.Module", "torch.export.ExportedProgram", "keras.Model", "onnx.ModelProto"]
 Model = Union[Name, Net, Callable[[], Net]]
@@ -59,7 +60,10 @@ class How(TypedDict, total=False):
     ]
     metric: Annotated[str | None, Keyword("accuracy metric: top1, perplexity, map, miou, ..., none, or pkg.mod:fn")]
     samples: Annotated[int | None, Keyword("use at most N items per split", kind=int, shown="N")]
-    device: Annotated[Name | None, Keyword("name or TOML file of a device (default: the target's)")]
+    device: Annotated[
+        Devices | None,
+        Keyword("name or TOML file of a device; of several targets TARGET=DEVICE,... (default: the target's)"),
+    ]
     profile: Annotated[Name, Keyword("how to measure: quick, standard, strict, or a TOML file", "standard")]
     only: Annotated[
         str | Sequence[str], Keyword("variants to build, comma-separated (default: all)", (), list, "VARIANT")
@@ -138,6 +142,21 @@ KEYWORDS: Mapping[str, Keyword] = {
 def default(name: str) -> Any:
     """The value of a keyword that is not given."""
     return KEYWORDS[name].default
+
+
+def device_of(device: Devices | None, target: str, targets: Iterable[str] = ()) -> Name | None:
+    """The device of a target, None: its own. Raises InputError for one of a target that is not among `targets`."""
+    if isinstance(device, str) and "=" in device:
+        pairs = (part.partition("=") for part in device.split(",") if part)
+        device = {name.strip(): place.strip() for name, _, place in pairs}
+    if not isinstance(device, Mapping):
+        return device
+    known = [*targets] or [target]
+    if other := next((name for name in device if name not in known and targets), ""):
+        raise InputError(
+            f"--device {other}={device[other]}: no target '{other}' is asked for{did_you_mean(other, known)}"
+        )
+    return device.get(target)
 
 
 def keywords(call: Callable[P, T]) -> Callable[P, T]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from edgecompress.cli.arguments import RUNNING, STRICT, asked, options_of, request_of, sampled
 from edgecompress.core import extras
 from edgecompress.core.errors import EdgeError
-from edgecompress.pipeline.job_request import JobRequest
+from edgecompress.pipeline.job_request import JobRequest, device_of
 
 if TYPE_CHECKING:
     from edgecompress.pipeline.job import Job
@@ -41,9 +41,12 @@ def plans(args: argparse.Namespace) -> tuple[list[tuple[Job, Plan]], Mapping[str
         del request["target"]
         search = extras.part("search", "search")
         return plan.deploy_all([args.from_search], lambda name: search.found_job(str(name), args.store, request))
-    made = (request | JobRequest(target=name) for name in args.target.split(","))
-    asked_for = {each["target"]: each for each in made}
-    return plan.deploy_all(asked_for, lambda name: job(**asked_for[name], untrusted=args.untrusted))
+    targets = args.target.split(",")
+    devices = {name: device_of(request.get("device"), name, targets) for name in targets}
+    return plan.deploy_all(
+        targets,
+        lambda name: job(**request | JobRequest(target=name, device=devices[str(name)]), untrusted=args.untrusted),
+    )
 
 
 def deployed(args: argparse.Namespace) -> int:
