@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
 import math
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +18,7 @@ from test_finetune import (
     assert_equal,
     digits,
     folder,
+    killed,
     logits,
     one_thread,
     unlabelled,
@@ -166,45 +161,13 @@ def test_a_generation_begins_anew_and_zeros_stay(tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------- kill -9
 
-CHILD = """
-import json, sys, time
-from pathlib import Path
-from edgecompress.core.model import Artifact, Request
-from edgecompress.techniques import distill
-from edgecompress.techniques._training import pace, setup
-
-def progress(fraction, what):
-    print(what, flush=True)
-    if what.startswith("generation 2 of 2, epoch 2"):
-        time.sleep(600)
-
-asked = json.loads(sys.argv[1])
-inputs = {role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()}
-options = distill.Options(**{**asked["options"], "layers": tuple(map(tuple, asked["options"]["layers"]))})
-pace.REPORT_S = 0.0
-setup.cores = lambda: 1
-distill.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
-"""
 BORN_AGAIN = {**QUICK, **WAYS["generations of the student"]}
-
-
-def killed(asked: Request, options: Mapping[str, Any]) -> None:
-    """Runs the request in a process of its own, which is killed in the second epoch of its second generation."""
-    inputs = {role: str(artifact.path) for role, artifact in asked.inputs.items()}
-    words = {"inputs": inputs, "out": str(asked.out), "keep": str(asked.keep), "options": dict(options)}
-    argv = [sys.executable, "-c", CHILD, json.dumps(words)]
-    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=paths) as child:
-        assert child.stdout
-        said = list(itertools.takewhile(lambda line: "2 of 2, epoch 2" not in line, child.stdout))
-        child.send_signal(signal.SIGKILL)
-        assert child.wait() == -signal.SIGKILL, said
 
 
 def test_killed_in_its_second_generation_it_ends_with_the_same_student(residual: Case, tmp_path: Path) -> None:
     keep = folder(tmp_path / "keep")
     straight = distilled(residual, **BORN_AGAIN)
-    killed(request(residual, keep, **BORN_AGAIN), BORN_AGAIN)
+    killed(request(residual, keep, **BORN_AGAIN), BORN_AGAIN, "generation 2 of 2, epoch 2", "distill")
     said: list[tuple[float, str]] = []
     again = dataclasses.replace(request(residual, keep, **BORN_AGAIN), progress=lambda f, what: said.append((f, what)))
     assert_equal(distill.apply(again), straight)

@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -343,35 +344,40 @@ def test_threads_and_chances_are_as_before(residual: Case) -> None:
 # --------------------------------------------------------------------------- kill -9
 
 CHILD = """
-import json, sys, time
+import importlib, json, sys, time
 from pathlib import Path
 from edgecompress.core.model import Artifact, Request
-from edgecompress.techniques import finetune
 from edgecompress.techniques._training import pace, setup
+
+asked = json.loads(sys.argv[1])
+technique = importlib.import_module(f"edgecompress.techniques.{asked['technique']}")
 
 def progress(fraction, what):
     print(what, flush=True)
-    if what.startswith("epoch 3 of"):
+    if what.startswith(asked["until"]):
         time.sleep(600)
 
-asked = json.loads(sys.argv[1])
+def whole(value):
+    return tuple(map(whole, value)) if isinstance(value, list) else value
+
 inputs = {role: Artifact.read(Path(path)) for role, path in asked["inputs"].items()}
-options = finetune.Options(**{**asked["options"], "augment": tuple(asked["options"]["augment"])})
+options = technique.Options(**{key: whole(value) for key, value in asked["options"].items()})
 pace.REPORT_S = 0.0
 setup.cores = lambda: 1
-finetune.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
+technique.apply(Request(inputs, Path(asked["out"]), options, keep=Path(asked["keep"]), progress=progress))
 """
 LONG = {**QUICK, "epochs": 4, "augment": ("flip", "crop")}
 
 
-def killed_in_the_third_epoch(request: Request, options: Mapping[str, Any]) -> None:
-    """Runs the request in a process of its own, which is killed there."""
+def killed(request: Request, options: Mapping[str, Any], until: str, technique: str = "finetune") -> None:
+    """Runs the request of a technique in a process of its own, which is killed where its progress begins so."""
     inputs = {role: str(artifact.path) for role, artifact in request.inputs.items()}
     asked = {"inputs": inputs, "out": str(request.out), "keep": str(request.keep), "options": dict(options)}
-    argv = [sys.executable, "-c", CHILD, json.dumps(asked)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+    argv = [sys.executable, "-c", CHILD, json.dumps({**asked, "until": until, "technique": technique})]
+    paths = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=paths) as child:
         assert child.stdout
-        said = list(itertools.takewhile(lambda line: not line.startswith("epoch 3 of"), child.stdout))
+        said = list(itertools.takewhile(lambda line: not line.startswith(until), child.stdout))
         child.send_signal(signal.SIGKILL)
         assert child.wait() == -signal.SIGKILL, said
 
@@ -391,7 +397,7 @@ def test_killed_and_started_again_it_ends_with_the_same_weights(residual: Case, 
     options = {**LONG, "optimizer": optimizer}
     straight = residual.train(**options)
     keep = folder(tmp_path / "keep")
-    killed_in_the_third_epoch(residual.request(keep, **options), options)
+    killed(residual.request(keep, **options), options, "epoch 3 of")
     said: list[str] = []
     again = dataclasses.replace(residual.request(keep, **options), progress=lambda _, what: said.append(what))
     resumed = finetune.apply(again)
