@@ -52,14 +52,15 @@ def unavailable() -> str:
 
 def fetch() -> None:
     """adb, adbd and what they need beside what is installed, from this machine's mirror, by an apt state of its own."""
-    mirror, suite = _mirror()
+    url, suite = mirror()
     shutil.rmtree(CACHE, ignore_errors=True)
     for folder in ("lists/partial", "cache/archives/partial", "unpacked"):
         (CACHE / folder).mkdir(parents=True)
-    lines = [f"deb [signed-by={KEYRING}] {mirror} {name} main\n" for name in (suite, f"{suite}-backports")]
+    lines = [f"deb [signed-by={KEYRING}] {url} {name} main\n" for name in (suite, f"{suite}-backports")]
     (CACHE / "sources.list").write_text("".join(lines), encoding="ascii")
-    apt("-qq", "update")
-    apt("-qq", "-y", "--no-install-recommends", f"-t={suite}-backports", "--download-only", "install", "adb", "adbd")
+    apt(CACHE, "-qq", "update")
+    words = ("-qq", "-y", "--no-install-recommends", f"-t={suite}-backports", "--download-only", "install")
+    apt(CACHE, *words, "adb", "adbd")
     for package in (CACHE / "cache/archives").glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", str(package), str(CACHE / "unpacked")], check=True)
     (CACHE / "unpacked").rename(ROOT)
@@ -67,22 +68,24 @@ def fetch() -> None:
         shutil.rmtree(CACHE / folder)
 
 
-def _mirror() -> tuple[str, str]:
+def mirror() -> tuple[str, str]:
     """Where this machine's own packages come from, and the name of its release."""
     asked = subprocess.run(["apt-get", "update", "--print-uris"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"'(\S+/debian/?)/dists/([a-z]+)/InRelease'", asked)
     if not found:
-        raise SystemExit("tests/adbd.py: this is no Debian: none of apt's sources is a mirror of it")
+        raise SystemExit("this is no Debian: none of apt's sources is a mirror of it")
     return found[1], found[2]
 
 
-def apt(*arguments: str) -> None:
-    """apt-get that reads what is installed here, and writes below CACHE only."""
+def apt(cache: Path, *arguments: str, alone: bool = False) -> None:
+    """apt-get that writes below a folder only, and reads what is installed here: nothing where it is `alone`."""
     places = {
-        "Dir::Etc::sourcelist": CACHE / "sources.list",
-        "Dir::Etc::sourceparts": "-",
-        "Dir::State::lists": CACHE / "lists",
-        "Dir::Cache": CACHE / "cache",
+        "Dir::Etc::sourcelist": cache / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null" if alone else "-",
+        **({"Dir::State": cache, "Dir::State::status": cache / "status"} if alone else {}),
+        **({"Dir::Etc::preferencesparts": "/dev/null"} if alone else {}),
+        "Dir::State::lists": cache / "lists",
+        "Dir::Cache": cache / "cache",
         "APT::Sandbox::User": "root",
         "APT::Update::Post-Invoke": "",
         "Acquire::Languages": "none",

@@ -6,19 +6,19 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import adbd
+
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgecompress" / "swiftlang"
 ROOT = CACHE / "root"
 HOME = "usr/libexec/swift"
 SUITE = "trixie"  # the first with Swift 6; it is not what this machine runs, so all its libraries come along
 PACKAGES = ("swiftlang", "libc6-dev", "libstdc++-14-dev", "binutils")
-KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 UNNEEDED = (
     *("./usr/share/doc", "./usr/share/man", "./usr/share/locale", "./usr/share/zoneinfo"),
     *("*/swift_static", "*/liblldb*", "*/lldb*", "*/clangd", "*/docc", "*/sourcekit-lsp", "*/libsourcekitd*"),
@@ -87,9 +87,11 @@ def fetch() -> None:
     ):
         (CACHE / folder).mkdir(parents=True)
     (CACHE / "status").touch()
-    (CACHE / "sources.list").write_text(f"deb [signed-by={KEYRING}] {_mirror()} {SUITE} main\n", encoding="ascii")
-    _apt("-qq", "update")
-    _apt("-qq", "-y", "--no-install-recommends", "--download-only", "install", *PACKAGES)
+    url, _ = adbd.mirror()
+    (CACHE / "sources.list").write_text(f"deb [signed-by={adbd.KEYRING}] {url} {SUITE} main\n", encoding="ascii")
+    adbd.apt(CACHE, "-qq", "update", alone=True)
+    words = ("-qq", "-y", "--no-install-recommends", "--download-only", "install")
+    adbd.apt(CACHE, *words, *PACKAGES, alone=True)
     for package in sorted((CACHE / "cache/archives").glob("*.deb")):
         _unpack(package, CACHE / "unpacked")
     for name in MERGED:
@@ -110,33 +112,6 @@ def _unpack(package: Path, into: Path) -> None:
             stdin=opened.stdout,
             check=True,
         )
-
-
-def _mirror() -> str:
-    """Where this machine's own packages come from."""
-    asked = subprocess.run(["apt-get", "update", "--print-uris"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"'(\S+/debian/?)/dists/[a-z]+/InRelease'", asked)
-    if not found:
-        raise SystemExit("tests/swiftlang.py: this is no Debian: none of apt's sources is a mirror of it")
-    return found[1]
-
-
-def _apt(*arguments: str) -> None:
-    """apt-get as if nothing were installed, writing below CACHE only."""
-    places = {
-        "Dir::Etc::sourcelist": CACHE / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::Etc::preferencesparts": "/dev/null",
-        "Dir::State": CACHE,
-        "Dir::State::status": CACHE / "status",
-        "Dir::State::lists": CACHE / "lists",
-        "Dir::Cache": CACHE / "cache",
-        "APT::Sandbox::User": "root",
-        "APT::Update::Post-Invoke": "",
-        "Acquire::Languages": "none",
-        "Debug::NoLocking": "1",
-    }
-    subprocess.run(["apt-get", *(f"-o={key}={value}" for key, value in places.items()), *arguments], check=True)
 
 
 def main(arguments: Sequence[str]) -> None:
