@@ -79,20 +79,16 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")
     from importlib import import_module
 
-    if lost := _lost(home):
-        raise ImportError(f"edgecompress.{name}: {lost}")
-    return getattr(import_module(f"edgecompress.{home}"), name)
+    from edgecompress.core import extras
+
+    folder, *rest = home.split(".")
+    return getattr(extras.part(*rest) if folder == "extras" else import_module(f"edgecompress.{home}"), name)
 
 
 def __dir__() -> list[str]:
     """What completion and `help` show: no name of an extra that is not here, which cannot be imported."""
-    lost = {name for home, names in _HOMES.items() for name in names if _lost(home)}
-    return sorted({*__all__, "__version__"} - lost)
-
-
-def _lost(home: str) -> str:
-    """Why a module is not here, where it is of an extra, or ""."""
     from edgecompress.core import extras
 
-    folder, extra, *_ = home.split(".")
-    return extras.lacking(extra) if folder == "extras" and not extras.is_here(extra) else ""
+    parts = {home: home.split(".") for home in _HOMES}
+    lost = {home for home, (folder, name, *_) in parts.items() if folder == "extras" and not extras.is_here(name)}
+    return sorted({*__all__, "__version__"} - {name for home in lost for name in _HOMES[home]})

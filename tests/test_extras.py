@@ -91,14 +91,17 @@ def test_without_an_extra_its_commands_are_refused_and_the_core_plans_and_report
 def test_without_any_extra_a_net_is_deployed_and_its_report_shown(without: Callable[..., Copy]) -> None:
     copy = without(*NAMES)
     made = nulls.make(copy.work / "net")
+    target = Path(made["target"])
+    target.write_text('package = "tar"\n' + target.read_text(encoding="utf-8"), encoding="utf-8")
     settings = [f"--set={key}={value}" for key, value in nulls.FAST.items()]
-    copy.run(
+    told = copy.run(
         "deploy", made["model"], "--data", made["data"], "--target", made["target"], "--profile", "quick", *settings
     )
+    assert "report.html" in told and "next:" not in told  # which would be a package
     assert "plain" in copy.run("report", "dist/null")
 
 
-def test_without_its_extra_a_hugging_face_folder_is_refused_and_so_is_the_function_of_it(
+def test_without_its_extra_a_hugging_face_folder_is_refused(
     without: Callable[..., Copy],
 ) -> None:
     copy = without("hugging_face")
@@ -106,5 +109,19 @@ def test_without_its_extra_a_hugging_face_folder_is_refused_and_so_is_the_functi
     (copy.work / "bert" / "config.json").write_text("{}", encoding="utf-8")
     (copy.work / "a.tsv").write_text("text\tlabel\na film\t1\n", encoding="utf-8")
     assert extras.lacking("hugging_face") in copy.refused("plan", "bert", "--data", "a.tsv")
-    asked = "import edgecompress as e\ntry: e.trim\nexcept e.EdgeError as error: print(error)"
-    assert copy.python("-c", asked).stdout.strip() == extras.lacking("hugging_face")
+
+
+@pytest.mark.parametrize(("name", "function"), [("apps", "package"), ("hugging_face", "trim"), ("search", "advise")])
+def test_the_function_of_an_extra_that_is_not_here_says_what_to_install_and_is_not_listed(
+    name: str, function: str, without: Callable[..., Copy]
+) -> None:
+    asked = (
+        f"import edgecompress as e\nassert '{function}' not in dir(e)\n"
+        f"try: e.{function}\nexcept e.EdgeError as error: print(error.exit_code, error)"
+    )
+    assert without(name).python("-c", asked).stdout == f"2 {extras.lacking(name)}\n"
+
+
+def test_without_packages_for_apps_a_target_conforms_whose_packager_is_not_here(without: Callable[..., Copy]) -> None:
+    told = without("apps").run("conformance", "x86", "--kind", "target")
+    assert told.splitlines()[1].split()[-1] == "yes"
