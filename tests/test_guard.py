@@ -18,8 +18,9 @@ from edgecompress.core.settings import Limits
 from edgecompress.data import output_checks
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
-from edgecompress.pipeline.searches.accuracy_guard import AccuracyGuard, Recipe, RungTrial
+from edgecompress.pipeline.searches.accuracy_guard import AccuracyGuard
 from edgecompress.pipeline.searches.on_select import Budget
+from edgecompress.pipeline.searches.rung_trial import Recipe, RungTrial
 from edgecompress.stages import integer_program
 
 ITEMS = 500

@@ -22,7 +22,7 @@ from edgecompress.extras.search.recipe_space import DrawnRecipe, Table
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
 from edgecompress.pipeline.candidate_variant import Candidate, without_log
 from edgecompress.pipeline.job import Job
-from edgecompress.pipeline.searches import accuracy_guard, on_select
+from edgecompress.pipeline.searches import accuracy_guard, kept_layers, on_select
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.searches.standings import Standings
@@ -189,7 +189,7 @@ class _Trial:
         if told is None:
             raise _Broke(self.compress, "its layers cannot be told apart")
         quantizer = registry.technique(self.recipe.technique)
-        rows = accuracy_guard.worst(told.facts["layers"])[: self.recipe.kept]
+        rows = kept_layers.worst(told.facts["layers"])[: self.recipe.kept]
         return quantizer.kept(self.recipe.options, rows) if quantizer.kept else {}
 
     # ------------------------------------------------------------------ judge and measure

@@ -11,7 +11,7 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, TypedDict
+from typing import Any
 
 from edgecompress.core import catalog, config, environments, registry
 from edgecompress.core.errors import ConfigError, EdgeError, did_you_mean
@@ -19,73 +19,24 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcome, Outcomes, Stage
 from edgecompress.core.plugins import TechniquePlugin
 from edgecompress.core.settings import Limits, Variant
-from edgecompress.core.stats import CHANGE
 from edgecompress.data import metrics
 from edgecompress.pipeline import conversion, diagnosis, variant_stages, verification
 from edgecompress.pipeline.job import Job
-from edgecompress.pipeline.searches import on_select
+from edgecompress.pipeline.searches import kept_layers, on_select
+from edgecompress.pipeline.searches.kept_layers import KeptLayer
 from edgecompress.pipeline.searches.on_select import GOLDEN, SPLIT
+from edgecompress.pipeline.searches.rung_trial import Recipe, RungTrial, nothing
 from edgecompress.pipeline.searches.strength import shares, turns
 
 PLAIN = "plain"
 CALIBRATE, KEEP = 10, 40  # where these two stand among the rungs of techniques (their RUNG)
 OWN = {"calibrate": CALIBRATE, "keep": KEEP}
 BITS = "weight_bits"  # an option of those that quantize, and of those that prepare for it
-FREE = 0.002  # of the latency: each layer is taken to cost that, at least
-SHARES = (0.5, 0.75, 0.875)  # of what the best choice of layers mends: the cheapest that mend that are tried first
 PROGRAM = "stages.integer_program:run"
 UNQUANTIZED = "unquantized"  # what a rung is measured beside: keeping layers has to leave it faster than that
 RUNG_S = 30.0  # of a rung that does not train, roughly
 
 Table = Mapping[str, Any]
-
-
-class KeptLayer(TypedDict):
-    """A layer kept in higher precision alone: what that mends of the noise, and costs of the latency."""
-
-    name: str
-    gain: float
-    cost: float | None
-    sqnr_db: float | None
-    reason: str
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What a rung changes: techniques put before quantization, options laid over its own."""
-
-    before: tuple[str, ...] = ()
-    options: Table = dataclasses.field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RungTrial:
-    """One rung, built and compared with the source. `over`: what it loses beyond the budget, None where it broke."""
-
-    rung: str
-    label: str
-    recipe: Recipe
-    stage: str  # that made the artifact
-    over: float | None
-    sqnr_db: float | None
-    facts: Table  # what the report tells of it
-    reason: str = ""
-    lost: float = 0.0  # without what is gained by luck
-
-    @property
-    def inside(self) -> bool:
-        """Whether it keeps the budget."""
-        return self.over is not None and self.over <= 0
-
-    def better(self, other: RungTrial) -> bool:
-        """Inside the budget, or else less lost; of equal ones the one that is nearer to the source."""
-        return self._rank() < other._rank()
-
-    def _rank(self) -> tuple[bool, bool, bool, float, float]:
-        near = math.inf if self.sqnr_db is None else self.sqnr_db  # None: identical
-        return self.over is None, self.over == math.inf, not self.inside, self.lost, -near
-
-
 Climb = Generator[list[Stage], None, Any]  # yields the stages that it needs the outcomes of
 
 
@@ -201,7 +152,7 @@ class AccuracyGuard:
     def _prepare(self, outcomes: Outcomes, best: RungTrial, technique: str) -> Climb:
         """A technique on the net before it is quantized; one that trains starts from weights that nothing rounded."""
         if why := _lacking_libraries(registry.load("techniques", technique)):
-            return [_nothing(technique, best, why)]
+            return [nothing(technique, best, why)]
         trains = registry.technique(technique).trains
         earlier = [t for t in best.recipe.before if not (trains and _on_grid(t))]
         recipe = dataclasses.replace(best.recipe, before=(*earlier, technique))
@@ -210,31 +161,33 @@ class AccuracyGuard:
     def _keep(self, outcomes: Outcomes, best: RungTrial, cells: list[KeptLayer]) -> Climb:
         """Layers in higher precision: each of the worst alone, then together those that an integer program chooses."""
         if why := _lacking_libraries(registry.call(PROGRAM)[0]):
-            return [_nothing("keep", best, why)]
+            return [nothing("keep", best, why)]
         quantizer, options = self._last(best.recipe)
         kept = quantizer.kept
         stages = diagnosis.stages(self.job, f"{self.name}/diagnose", self._subject(best))
         if not kept or not stages:
-            return [_nothing("keep", best, "its layers cannot be identified, or not be excluded")]
+            return [nothing("keep", best, "its layers cannot be identified, or not be excluded")]
         yield self._own(stages)
         outcome = outcomes[stages[-1].name]
         if outcome.status != "ok":
-            return [_nothing("keep", best, outcome.reason)]
-        rows = worst(outcome.facts["layers"])[: self.job.target.value.guard.layers]
+            return [nothing("keep", best, outcome.reason)]
+        rows = kept_layers.worst(outcome.facts["layers"])[: self.job.target.value.guard.layers]
         alone = []
         for number, row in enumerate(rows, 1):
             recipe = dataclasses.replace(best.recipe, options={**best.recipe.options, **kept(options, [row])})
             alone.append((yield from self._try(outcomes, "keep", f"keep-only-{number}", recipe)))
         costs = yield from self._turns(outcomes, "layers", [best, *alone], self._unquantized(best))
-        order = _by_gain(best, list(zip(rows, alone, strict=True)), costs)
+        order = kept_layers.by_gain(best, list(zip(rows, alone, strict=True)), costs)
         cells += [cell for cell, _ in order]
         mending = [(cell, row) for cell, row in order if cell["gain"] > 0]
-        program = _program([cell for cell, _ in mending], costs.get(UNQUANTIZED), self.job.target.value.guard.slower)
+        program = kept_layers.program(
+            [cell for cell, _ in mending], costs.get(UNQUANTIZED), self.job.target.value.guard.slower
+        )
         stage = Stage(f"{self.name}/program", PROGRAM, {}, program, estimate_s=1.0)
         yield self._own([stage])
         outcome = outcomes[stage.name]
         if outcome.status != "ok":
-            return [_nothing("keep", best, outcome.reason)]
+            return [nothing("keep", best, outcome.reason)]
         sets = [[row for (_, row), at in zip(mending, c, strict=True) if at] for c in outcome.facts["choices"]]
         return (yield from self._together(outcomes, best, [rows for rows in sets if rows]))
 
@@ -261,7 +214,7 @@ class AccuracyGuard:
             trials.append((yield from self._try(outcomes, "keep", f"keep-{number}", recipe)))
             if trials[-1].inside:
                 break
-        return trials or [_nothing("keep", best, "no layer recovers accuracy in the time that it may take")]
+        return trials or [nothing("keep", best, "no layer recovers accuracy in the time that it may take")]
 
     # ------------------------------------------------------------------ one rung
 
@@ -343,7 +296,7 @@ class AccuracyGuard:
     # ------------------------------------------------------------------ the end
 
     def _choice(self, best: RungTrial, tried: Sequence[RungTrial], more: Table) -> Choice:
-        rows = [_row(trial, chosen=trial is best) for trial in tried]
+        rows = [trial.row(chosen=trial is best) for trial in tried]
         table = {"ladder": rows, "budget": _budget(verification.limits(self.job, self.variant)), "split": SPLIT, **more}
         table = {**table, "runtime": self._runtime, "variant": self.variant.name}
         if best.over is None:
@@ -361,8 +314,8 @@ def subject(
     stages: Sequence[Stage], runtime: str, head: str, kind: str, export: Mapping[str, Json]
 ) -> diagnosis.DiagnosisSubject:
     """What is diagnosed of an artifact: the stages that made it from `head`, an artifact of `kind`, in order."""
-    net = next((s.name for s in reversed(stages) if _on_module(s)), head)
-    last = stages[-1]
+    last, applied = stages[-1], [s for s in reversed(stages) if s.call.endswith(":apply")]
+    net = next((s.name for s in applied if registry.step(s.call).writes == "module"), head)
     before = last.inputs["model"] if last.call.endswith(":export") else ""
     reader = runtime if kind == registry.runtime(runtime).format else ""
     return diagnosis.DiagnosisSubject(runtime, last.name, net, kind, before, reader, tuple(export.items()))
@@ -379,51 +332,6 @@ def ending(choice: Choice, metric: metrics.MetricComparison | None) -> str:
     if not plain or plain < 0 or ours is None:
         return choice.reason
     return f"{choice.reason}; of what {PLAIN} loses on test it recovers {100 * (1 - ours / plain):.0f} %"
-
-
-def worst(rows: Sequence[Table]) -> list[Table]:
-    """The layers that can be left out, by what each does to the outputs; where that is not known, by its own noise."""
-    known = [row for row in rows if row["operator"] and (row["own_sqnr_db"] is not None or row["not_finite"])]
-    return sorted(known, key=lambda row: (-row["not_finite"], -(row["effect"] or 0.0), row["own_sqnr_db"] or 0.0))
-
-
-def _by_gain(
-    best: RungTrial, alone: Sequence[tuple[Table, RungTrial]], costs: Mapping[str, float]
-) -> list[tuple[KeptLayer, Table]]:
-    """Each layer with what it mends and costs, those that mend most for their time first."""
-    cells = []
-    for row, trial in alone:
-        gain = _noise(best.sqnr_db) - _noise(trial.sqnr_db) if trial.over is not None else 0.0
-        cost = costs[trial.label] - 1 if trial.label in costs else None
-        cell = KeptLayer(name=row["name"], gain=gain, cost=cost, sqnr_db=trial.sqnr_db, reason=trial.reason)
-        cells.append((cell, row))
-    return sorted(cells, key=lambda each: -each[0]["gain"] / max(each[0]["cost"] or 0.0, FREE))
-
-
-def _program(cells: Sequence[KeptLayer], whole: float | None, slower: float | None) -> dict[str, Json]:
-    """What the integer program is asked for: the noise that stays, the time it costs, and how much time there is.
-
-    It ends faster than `whole`, the latency before quantization, as costs are parts of the latency after it; where that
-    gained none, smaller is all that it is to become, and any layer may stay. `slower`: what the user allows.
-    """
-    costs = [max(cell["cost"] or 0.0, FREE) for cell in cells]
-    faster = [whole / (1 + CHANGE) - 1] if whole is not None and whole > 1 + CHANGE else []
-    return {
-        "losses": [[cell["gain"], 0.0] for cell in cells],
-        "costs": [[0.0, cost] for cost in costs],
-        "most": min([sum(costs), *faster, *([] if slower is None else [slower])]),
-        "shares": list(SHARES),
-    }
-
-
-def _noise(sqnr_db: float | None) -> float:
-    """Noise over signal."""
-    return 0.0 if sqnr_db is None else float(10 ** (-sqnr_db / 10))
-
-
-def _on_module(stage: Stage) -> bool:
-    """Whether it changes the net itself."""
-    return stage.call.endswith(":apply") and registry.step(stage.call).writes == "module"
 
 
 def _bits(technique: str, last: Table) -> dict[str, Json]:
@@ -446,17 +354,6 @@ def _lacking_libraries(module: ModuleType) -> str:
     """Why a rung is not tried whose module needs libraries that are not installed, or ""."""
     lacking = ", ".join(environments.missing(module))
     return lacking and f"not tried: {lacking} is not installed; run: {environments.install_command(module)}"
-
-
-def _nothing(rung: str, best: RungTrial, reason: str) -> RungTrial:
-    """A rung that does not apply."""
-    return RungTrial(rung, rung, best.recipe, "", None, None, {}, reason)
-
-
-def _row(trial: RungTrial, chosen: bool) -> dict[str, Json]:
-    """A trial for the report."""
-    over = trial.over if trial.over is not None and math.isfinite(trial.over) else None
-    return {**dataclasses.asdict(trial), "over": over, "inside": trial.inside, "chosen": chosen}
 
 
 def _metric(outcome: Outcome) -> Table | None:

@@ -65,13 +65,9 @@ class Race:
             return f"nothing is measured ({self.unmeasured}): {by} decides"
         leave = "; a variant that fails verification or cannot win any more leaves" if self.judged else ""
         rounds = f"{'at most ' if self.looks > 1 else ''}{plural(self.looks, 'round')}"
-        return (
-            f"{rounds} of {plural(len(self.entrants), 'variant')}{leave}; "
-            f"about {self.estimate_s() / 60:.1f} min{self._profilers()}"
-        )
-
-    def _profilers(self) -> str:
-        return f" with {' and '.join(self.profile.profilers)} of the last two" if self.profile.profilers else ""
+        passes = f" with {' and '.join(self.profile.profilers)} of the last two" if self.profile.profilers else ""
+        most_s = self.estimate_s()
+        return f"{rounds} of {plural(len(self.entrants), 'variant')}{leave}; about {most_s / 60:.1f} min{passes}"
 
     def estimate_s(self) -> float:
         """Seconds of measuring when as many variants leave as mostly do."""
@@ -104,12 +100,14 @@ class Race:
             return Choice("", "no variant is left to ship", self._table(outcomes, ""))
         field, standings = self._field(outcomes), self._standings(outcomes)
         done = len(standings.rounds)
-        if field and self._goes_on(outcomes, standings) and not _broke(outcomes, f"race/round-{done + 1}"):
+        tried = outcomes.get(f"race/round-{done + 1}")
+        broke = tried is not None and tried.status != "ok"
+        if field and self._goes_on(outcomes, standings) and not broke:
             return [self.round(done + 1, field)]
         chosen = self._chosen(outcomes)
         if not chosen:
-            broke = f"no variant was measured{_why_broke(outcomes)}"
-            why = "no variant kept the budget when measured" if done else broke
+            unmeasured = f"no variant was measured{_why_broke(outcomes)}"
+            why = "no variant kept the budget when measured" if done else unmeasured
             return Choice("", why, self._table(outcomes, ""))
         if "ops" not in outcomes:
             return self._finals(outcomes, chosen)
@@ -236,11 +234,15 @@ class Race:
     def _stage(
         self, name: str, call: str, field: Sequence[Candidate], options: Mapping[str, Json], seconds: float
     ) -> Stage:
+        # The profile's numbers: with another description, or other profilers, nothing is measured again.
+        numbers = {k: v for k, v in dataclasses.asdict(self.profile).items() if k not in ("description", "profilers")}
+        own: dict[str, Json] = {e.name: e.variant.threads for e in field if e.variant.threads}
+        threads: dict[str, Json] = {"threads": own} if own else {}
         return Stage(
             name,
             call,
             {**{e.name: e.artifact for e in field}, "samples": self.samples},
-            {**options, "runtimes": {e.name: e.runtime for e in field}, "profile": self._protocol(), **_threads(field)},
+            {**options, "runtimes": {e.name: e.runtime for e in field}, "profile": numbers, **threads},
             variants=tuple(e.name for e in field),
             plugins=tuple(sorted({*self.plugins, *(f"runtimes.{e.runtime}" for e in field)})),
             context=("seed", "batch", "threads", "device"),
@@ -248,10 +250,6 @@ class Race:
             estimate_s=seconds,
             timeout_s=600 + 20 * seconds,
         )
-
-    def _protocol(self) -> dict[str, Json]:
-        """The profile's numbers: with another description, or other profilers, nothing is measured again."""
-        return {k: v for k, v in dataclasses.asdict(self.profile).items() if k not in ("description", "profilers")}
 
     # ------------------------------------------------------------------ who wins
 
@@ -310,7 +308,8 @@ class Race:
         verdict = candidate.not_passed(outcomes) or self._verdict(outcomes, candidate, chosen)
         crashed = standings.crashed(candidate.name)
         row = candidate.row(outcomes, verdict, [] if crashed else standings.times(candidate.name))
-        row["undecided"] = _unsettled(standings, candidate)
+        latency = _latency(standings, candidate)
+        row["undecided"] = [latency[1]] if latency and latency[0].word == "undecided" else []
         if chosen and not crashed and (ratio := standings.ratio(candidate.name, chosen)):
             row["ratio"] = dataclasses.asdict(ratio)
         return row
@@ -362,12 +361,6 @@ class Race:
         return "slower", f"{_times(bound)} the time of {chosen}{early}"
 
 
-def _threads(field: Sequence[Candidate]) -> dict[str, Json]:
-    """The option "threads" of a stage that measures, where variants have their own."""
-    own: dict[str, Json] = {e.name: e.variant.threads for e in field if e.variant.threads}
-    return {"threads": own} if own else {}
-
-
 def _file(outcomes: Outcomes, candidate: Candidate) -> tuple[str, str, int | None] | None:
     """What tells whether two variants are one and the same: the runtime, the artifact's sha256, its own threads."""
     made = outcomes.get(candidate.artifact)
@@ -389,12 +382,6 @@ def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str]
     return decided, f"{says}; {between}: undecided, more sessions may tell"
 
 
-def _unsettled(standings: Standings, candidate: Candidate) -> list[str]:
-    """What limits on measured numbers leave undecided."""
-    latency = _latency(standings, candidate)
-    return [latency[1]] if latency and latency[0].word == "undecided" else []
-
-
 def _apart(standings: Standings, name: str, chosen: str) -> str:
     """`fp32, 1.92x (1.88–1.95) its time`."""
     bound = standings.bound(name, chosen)
@@ -409,7 +396,3 @@ def _why_broke(outcomes: Outcomes) -> str:
     """`: ` and why the first round broke, or ""."""
     reason = outcomes["race/round-1"].reason if "race/round-1" in outcomes else ""
     return f": {without_log(reason)}" if reason else ""
-
-
-def _broke(outcomes: Outcomes, stage: str) -> bool:
-    return stage in outcomes and outcomes[stage].status != "ok"
