@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.core.settings import Device, PowerModel, Profile
 from edgecompress.data import tensors
@@ -64,6 +65,19 @@ class RaplTree:
         for file, value in (("name", name), ("energy_uj", energy_uj), ("max_energy_range_uj", range_uj)):
             (folder / file).write_text(f"{value}\n")
         return folder
+
+
+def asked(model: Artifact, data: Artifact, runtime: str = "null", **more: Any) -> dict[str, Any]:
+    """What is asked of an agent: a model's outputs, or what another mode tells of it."""
+    return {
+        "mode": "outputs",
+        "runtime": {"name": runtime, "module": registry.runtime(runtime).module.__name__},
+        "artifact": str(model.path),
+        "samples": str(data.path),
+        "threads": 1,
+        "batch": 1,
+        **more,
+    }
 
 
 def agent_request(table: Mapping[str, Any]) -> AgentRequest:

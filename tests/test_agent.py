@@ -48,17 +48,8 @@ def out(tmp_path: Path) -> Path:
 
 def request(folder: Path, mode: str, model: Artifact, items: int = 10, **more: object) -> dict[str, object]:
     """What is asked of the agent about a null net."""
-    asked = {
-        "mode": mode,
-        "runtime": {"name": "null", "module": "edgecompress.engines.null.runtimes.null"},
-        "threads": 1,
-        "batch": 1,
-        "artifact": str(model.path),
-        "samples": str(bench_inputs.samples(folder / "samples", items).path),
-        "profile": PROFILE,
-        "device": {},
-    }
-    return {**asked, **more}
+    data = bench_inputs.samples(folder / "samples", items)
+    return bench_inputs.asked(model, data, **{"mode": mode, "profile": PROFILE, "device": {}, **more})
 
 
 def ask(asked: dict[str, object], out: Path, deadline_s: float = 60) -> dict[str, object]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import vectors
+from vectors import sqnr_db
 
 from edgecompress.core import config, registry
 from edgecompress.core.errors import StageFailed
@@ -52,10 +53,6 @@ def answers(model: Artifact, folder: Path) -> np.ndarray:
     session, name = runtime.open(model, 1), model.outputs[0].name
     given = tensors.batches(Artifact.read(folder / "samples"), "test", 1, None, model)
     return np.concatenate([session.run(item)[name] for item in given])
-
-
-def sqnr_db(wanted: np.ndarray, found: np.ndarray) -> float:
-    return float(10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()))
 
 
 # --------------------------------------------------------------------------- ONNX Runtime

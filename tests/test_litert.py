@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import test_examples
 import tflite_files
+from vectors import sqnr_db
 
 import edgecompress
 from edgecompress.core import config, environments, registry
@@ -217,10 +218,6 @@ def answers(model: Artifact, samples: Artifact) -> np.ndarray:
     session, spec = litert.open(model, 1), model.outputs[0]
     given = tensors.batches(samples, "test", 1, None, model)
     return np.concatenate([tensors.real(session.run(inputs)[spec.name], spec) for inputs in given])
-
-
-def sqnr_db(ours: np.ndarray, theirs: np.ndarray) -> float:
-    return float(10 * np.log10((ours.astype(float) ** 2).sum() / ((ours - theirs.astype(float)) ** 2).sum()))
 
 
 # --------------------------------------------------------------------------- export

@@ -140,9 +140,7 @@ LIES = (
 def request_(tmp_path_factory: pytest.TempPathFactory) -> AgentRequest:
     folder = tmp_path_factory.mktemp("asked")
     model, data = bench_inputs.net(folder / "net"), bench_inputs.samples(folder / "samples")
-    runtime = {"name": "null", "module": "edgecompress.engines.null.runtimes.null"}
-    paths = {"artifact": str(model.path), "samples": str(data.path)}
-    return bench_inputs.agent_request({"mode": "outputs", "runtime": runtime, "threads": 1, "batch": 1, **paths})
+    return bench_inputs.agent_request(bench_inputs.asked(model, data))
 
 
 def ask(device: dict[str, object], request: AgentRequest, folder: Path) -> str:

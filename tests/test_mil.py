@@ -15,6 +15,7 @@ import mil_program
 import numpy as np
 import pytest
 from mil_program import MODEL, Writer
+from vectors import sqnr_db
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.engines.coreml import mil, package
@@ -23,11 +24,6 @@ from edgecompress.formats import mlpackage
 
 pytestmark = pytest.mark.slow
 HALF_DB, SINGLE_DB = 50.0, 100.0
-
-
-def sqnr_db(reference: Any, got: Any) -> float:
-    signal, noise = np.asarray(reference, np.float64), np.asarray(got, np.float64)
-    return float(10 * np.log10((signal**2).sum() / max(((signal - noise) ** 2).sum(), 1e-300)))
 
 
 # --------------------------------------------------------------------------- a small program, written by hand

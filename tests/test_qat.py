@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from test_finetune import Case, digits, folder, imported, logits, one_thread, samples, weights, zoo_case
+from vectors import sqnr_db
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
@@ -58,10 +59,6 @@ def answers(case: Case, model: Artifact) -> Any:
     """Of ONNX Runtime, to the test split."""
     session, items = ort.open(model, 1), tensors.batches(case.samples, "test", 1, model=model)
     return np.concatenate([next(iter(session.run(item).values())) for item in items])
-
-
-def sqnr_db(wanted: Any, found: Any) -> float:
-    return float(10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()))
 
 
 def student_of(case: Case, net: Any, bits: int = 8) -> Any:

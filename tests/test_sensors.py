@@ -790,17 +790,9 @@ def test_a_machine_without_sensors_is_told_so_in_a_moment(tmp_path):
 
 
 def test_an_agent_brings_back_energy_and_its_trace(chip, tmp_path):
-    asked = {
-        "runtime": {"name": "null", "module": "edgecompress.engines.null.runtimes.null"},
-        "sensors": [{"name": "hwmon", "module": hwmon.__name__}],
-        "artifact": str(bench_inputs.net(tmp_path / "net").path),
-        "samples": str(bench_inputs.samples(tmp_path / "samples").path),
-        "profile": dataclasses.asdict(bench_inputs.MOMENT),
-        "device": {"options": {}},
-        "root": str(tmp_path),
-        "threads": 1,
-        "batch": 1,
-    }
+    more = {"sensors": [{"name": "hwmon", "module": hwmon.__name__}], "device": {"options": {}}, "root": str(tmp_path)}
+    model, data = bench_inputs.net(tmp_path / "net"), bench_inputs.samples(tmp_path / "samples")
+    asked = bench_inputs.asked(model, data, profile=dataclasses.asdict(bench_inputs.MOMENT), **more)
     with chip:
         answer = energy_mode.run(bench_inputs.agent_request(asked), tmp_path)
     for each in (*answer["idle"], *answer["windows"]):

@@ -72,16 +72,8 @@ def test_the_board_is_what_it_says_it_is(device):
 
 @pytest.mark.parametrize("runtime", ["onnx", "executorch"])  # ExecuTorch without torch there, with it here
 def test_its_runtimes_answer_as_ours(runtime, device, tmp_path):
-    plugin = registry.runtime(runtime)
-    model = conformance.net(plugin.format, tmp_path)
-    asked = {
-        "mode": "outputs",
-        "runtime": {"name": runtime, "module": plugin.module.__name__},
-        "artifact": str(model.path),
-        "samples": str(conformance.samples(model, tmp_path).path),
-        "threads": 1,
-        "batch": 1,
-    }
+    model = conformance.net(registry.runtime(runtime).format, tmp_path)
+    asked = bench_inputs.asked(model, conformance.samples(model, tmp_path), runtime)
     scores = []
     for transport in ("host", "ssh"):
         out = tmp_path / transport

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from vectors import sqnr_db
 
 from edgecompress.core import config, environments, registry
 from edgecompress.core.errors import InputError, StageFailed
@@ -116,11 +117,6 @@ def layers(model: Artifact, samples: Artifact) -> list[tuple[dict[str, Any], np.
 
 def taps(model: Artifact) -> list[dict[str, Any]]:
     return list(model.facts["taps"])
-
-
-def sqnr_db(ours: np.ndarray, theirs: np.ndarray) -> float:
-    noise = ((ours - theirs.astype(float)) ** 2).sum()
-    return float(10 * np.log10((ours.astype(float) ** 2).sum() / noise)) if noise else np.inf
 
 
 def same_ends(model: Artifact, twin: Artifact, samples: Artifact) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tflite_files as files
+from vectors import sqnr_db
 
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
@@ -38,10 +39,6 @@ def answers(model: Artifact, folder: Path) -> dict[str, np.ndarray]:
     given = tensors.batches(conformance.samples(model, folder), "test", 1, 8, model)
     found = [session.run(inputs) for inputs in given]
     return {spec.name: np.stack([tensors.real(each[spec.name], spec) for each in found]) for spec in model.outputs}
-
-
-def sqnr_db(wanted: np.ndarray, found: np.ndarray) -> float:
-    return float(10 * np.log10(np.square(wanted).sum() / max(np.square(wanted - found).sum(), 1e-30)))
 
 
 def names(model: Artifact) -> list[str]:

@@ -379,19 +379,9 @@ def test_a_deployed_net_is_profiled_on_the_device(phone, tmp_path, store):
 
 def asked(folder: Path, mode: str) -> AgentRequest:
     """What is asked of an agent about a null net."""
-    return bench_inputs.agent_request(
-        {
-            "mode": mode,
-            "runtime": {"name": "null", "module": "edgecompress.engines.null.runtimes.null"},
-            "threads": 1,
-            "batch": 1,
-            "artifact": str(bench_inputs.net(folder / "net").path),
-            "samples": str(bench_inputs.samples(folder / "samples", 10).path),
-            "split": "test",
-            "profile": dataclasses.asdict(bench_inputs.MOMENT),
-            "device": {},
-        }
-    )
+    model, data = bench_inputs.net(folder / "net"), bench_inputs.samples(folder / "samples")
+    more = {"split": "test", "profile": dataclasses.asdict(bench_inputs.MOMENT), "device": {}}
+    return bench_inputs.agent_request(bench_inputs.asked(model, data, mode=mode, **more))
 
 
 # --------------------------------------------------------------------------- no device

@@ -409,15 +409,7 @@ def test_a_deployed_net_is_profiled_on_the_board(server, tmp_path):
 def test_an_onnx_net_answers_on_the_board_as_it_does_here(server, tmp_path):
     pytest.importorskip("onnxruntime")
     model = conformance.net("onnx", tmp_path)
-    data = conformance.samples(model, tmp_path)
-    asked = {
-        "mode": "outputs",
-        "runtime": {"name": "onnx", "module": "edgecompress.engines.onnx.runtimes.onnx"},
-        "artifact": str(model.path),
-        "samples": str(data.path),
-        "threads": 1,
-        "batch": 1,
-    }
+    asked = bench_inputs.asked(model, conformance.samples(model, tmp_path), "onnx")
     board, out = ssh.connect(server.device(python=PYTHON)), tmp_path / "out"
     out.mkdir()
     answer = agent_client.ask(board, bench_inputs.agent_request(asked), out, 120)

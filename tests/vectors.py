@@ -1,9 +1,12 @@
-"""Whether int8 is exact here: x86 without VNNI adds pairs of products in 16 bits, which saturate."""
+"""How near numbers are, and whether int8 is exact here: x86 without VNNI adds pairs of products in 16 bits."""
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 
 from edgecompress.device import machine
@@ -33,6 +36,13 @@ def saturates(runtime: str, precision: str) -> bool:
 def least_db(exact: float) -> float:
     """The SQNR that int8 reaches at least: `exact` decibels, or what is plainly no garbage where sums saturate."""
     return 5.0 if adds_in_16_bits() else exact
+
+
+def sqnr_db(wanted: Any, found: Any) -> float:
+    """The power of what is wanted over that of what differs."""
+    signal, other = (np.asarray(each, np.float64) for each in (wanted, found))
+    noise = np.square(signal - other).sum()
+    return float(10 * np.log10(np.square(signal).sum() / noise)) if noise else math.inf
 
 
 BF16 = pytest.mark.skipif(
