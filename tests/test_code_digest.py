@@ -78,6 +78,8 @@ CHANGES = [
     ("techniques/_training/loop.py", MADE),
     ("engines/litert/session.py", of_engines("litert", "ethos_u", "tensorflow", "onnx")),
     ("engines/onnx/runtimes/onnx.py", {"runtimes.onnx"}),
+    ("extras/schedules/techniques/schedule.py", {"techniques.schedule"}),
+    ("extras/schedules/masks.py", {""}),
     ("commands/deploy.py", set()),
     ("extras/mcp/commands/mcp.py", set()),
     ("extras/hugging_face/texts.py", {""}),

@@ -12,7 +12,8 @@ from types import ModuleType
 from edgecompress.core.extras import COMMANDS
 from edgecompress.core.package_files import PACKAGE
 
-PLUGINS = tuple(PACKAGE / name for name in ("engines", "techniques"))  # each changes its own stages alone
+# Each changes its own stages alone.
+PLUGINS = (PACKAGE / "engines", PACKAGE / "techniques", *PACKAGE.glob("extras/*/techniques"))
 FRONT = ("cli", "commands", "demo", "extras/apps", *(f"extras/{name}/commands" for name in COMMANDS))
 # No code of a stage is there, nor beside the commands of the search.
 WITHOUT = (*PLUGINS, *(PACKAGE / name for name in FRONT), *PACKAGE.glob("extras/search/*.*"))
@@ -27,18 +28,18 @@ def of_package() -> str:
 def of_plugin(module: ModuleType) -> str:
     """The digest of a plug-in's file and all helpers that it may import, or of another distribution's whole package.
 
-    The helpers are those of its engine, of the engines that this one builds on, and of techniques. Empty for a module
-    that `of_package` covers.
+    The helpers are those beside it, of its engine, of the engines that this one builds on, and of techniques. Empty for
+    a module that `of_package` covers.
     """
     file = _file(module)
     if not file.is_relative_to(PACKAGE):
         top = _file(_top(module.__name__))
         package = top.name == "__init__.py"
         return _digest(top.parent, _below(top.parent) if package else [top])
-    if not any(file.is_relative_to(place) for place in PLUGINS) and file.parent.name != "techniques":
+    if not any(file.is_relative_to(place) for place in PLUGINS):
         return ""
     engine = file.relative_to(PACKAGE).parts[1] if file.is_relative_to(PACKAGE / "engines") else ""
-    helpers = [PACKAGE / "techniques", *(PACKAGE / "engines" / name for name in _engines(engine))]
+    helpers = [PACKAGE / "techniques", file.parent, *(PACKAGE / "engines" / name for name in _engines(engine))]
     return _digest(PACKAGE, {file, *(each for folder in helpers for each in _below(folder) if _is_helper(each))})
 
 
