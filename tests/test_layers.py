@@ -125,11 +125,12 @@ def test_an_extra_imports_no_other_extra(name: str) -> None:
     assert {kind(n) for n in imports(MODULES[name]) if folder(n) == "extras"} - {"", kind(name)} == set()
 
 
-def test_the_commands_that_an_extra_would_take_along_are_those_that_it_has() -> None:
-    found = {n.split(".")[2] for n in MODULES if folder(n) == "extras" and n.count(".") > 1}
-    here = {name: sorted(PACKAGE.glob(f"extras/{name}/commands/[a-z]*.py")) for name in sorted(found)}
-    words = {name: tuple(file.stem.replace("_", " ") for file in files) for name, files in here.items()}
-    assert words == extras.COMMANDS
+def test_the_commands_and_techniques_that_an_extra_would_take_along_are_those_that_it_has() -> None:
+    found = sorted({n.split(".")[2] for n in MODULES if folder(n) == "extras" and n.count(".") > 1})
+    for kind, told in (("commands", extras.COMMANDS), ("techniques", extras.TECHNIQUES)):
+        here = {name: sorted(PACKAGE.glob(f"extras/{name}/{kind}/[a-z]*.py")) for name in found}
+        files = {name: tuple(file.stem for file in files) for name, files in here.items() if files}
+        assert files == {name: tuple(word.replace(" ", "_") for word in words) for name, words in told.items()}
 
 
 @pytest.mark.parametrize("name", sorted(MODULES))

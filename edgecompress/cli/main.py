@@ -154,7 +154,7 @@ class _Parser(argparse.ArgumentParser):
         """Argparse lists all choices; the nearest one is told instead, where one is near."""
         if action.choices is not None and value not in action.choices:
             command = isinstance(action, argparse._SubParsersAction)
-            if command and (lost := extras.lost_command(str(value))):
+            if command and (lost := extras.lost(str(value), extras.COMMANDS)):
                 raise argparse.ArgumentError(None, lost)
             hint = f"no {'command ' * command}{value!r}{did_you_mean(str(value), action.choices)}"
             raise argparse.ArgumentError(None if command else action, hint)

@@ -13,7 +13,7 @@ from types import ModuleType
 from edgecompress.core.errors import MissingDependency
 from edgecompress.core.package_files import PACKAGE
 
-# What a user misses where a folder is not there: its commands, so that a missing one is told and not unknown.
+# What a user misses where a folder is not there, so that it is told and not unknown: its commands, its techniques.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "apps": ("pack", "package", "package verify", "unpack"),
     "hugging_face": ("trim",),
@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "schedules": ("schedule",),
     "search": ("advise", "search"),
 }
+TECHNIQUES: Mapping[str, tuple[str, ...]] = {"schedules": ("schedule",)}
 
 
 def is_here(name: str) -> bool:
@@ -40,7 +41,7 @@ def lacking(name: str) -> str:
     return f"the extra '{name}' is not here; install edgecompress whole: pip install --force-reinstall edgecompress"
 
 
-def lost_command(command: str) -> str:
-    """Why a command is not here that an extra brings, or ""."""
-    owner = next((name for name, commands in COMMANDS.items() if command in commands and not is_here(name)), "")
-    return f"{command}: {lacking(owner)}" if owner else ""
+def lost(name: str, brought: Mapping[str, tuple[str, ...]]) -> str:
+    """Why a name of COMMANDS or TECHNIQUES is not here, or ""."""
+    owner = next((extra for extra, names in brought.items() if name in names and not is_here(extra)), "")
+    return f"{name}: {lacking(owner)}" if owner else ""

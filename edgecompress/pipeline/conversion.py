@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
-from edgecompress.core import config, registry
-from edgecompress.core.errors import ConfigError, NoPath, did_you_mean
+from edgecompress.core import config, extras, registry
+from edgecompress.core.errors import ConfigError, MissingDependency, NoPath, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Promise
 from edgecompress.core.plugins import TechniquePlugin
@@ -141,6 +141,8 @@ def _technique(table: Mapping[str, Json], start: str, goal: str, where: str) -> 
     use = str(table["use"])
     if use in registry.names("techniques"):
         return use, options
+    if lost := extras.lost(use, extras.TECHNIQUES):
+        raise MissingDependency(f"{where}: {lost}")
     return _provider(use, start, goal, where), options
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from test_finetune import Case, assert_equal, folder, one_thread, weights, zoo_case
 
-from edgecompress.core.errors import InputError
+from edgecompress.core import extras, registry
+from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.core.model import Request
 from edgecompress.extras.schedules.techniques import schedule
 from edgecompress.formats import torch_edits, torch_module
@@ -241,3 +242,16 @@ def test_the_file_is_found_beside_the_target_and_from_the_command_line_in_this_f
 
     assert read() == (str(tmp_path / "there" / "s.yaml"),)
     assert read(file="s.yaml") == (str(tmp_path / "s.yaml"),)
+
+
+def test_a_target_that_names_it_where_its_folder_is_not_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.toml").write_text(TARGET, encoding="utf-8")
+    made = job(None, str(tmp_path / "t.toml"))
+    others = [name for name in registry.names("techniques") if name != "schedule"]
+    names = registry.names
+    monkeypatch.setattr(registry, "names", lambda kind: others if kind == "techniques" else names(kind))
+    monkeypatch.setattr(extras, "PACKAGE", tmp_path)
+    with pytest.raises(MissingDependency, match=r"pruned: .*: schedule: the extra 'schedules' is not here"):
+        plan.deploy(made)
