@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core.errors import InputError
-from edgecompress.extras.schedules import arguments, grids
+from edgecompress.extras.schedules import grids
+from edgecompress.extras.schedules.quantizer_arguments import LearnedClip, Quantizer, Range
 from edgecompress.formats import torch_levels
 from edgecompress.formats.torch_levels import levels
 
@@ -109,7 +110,7 @@ class Tracked(Activation):
     """Over a moving average of least and most of each batch, without its bias to 0 (Jacob et al. 2017, 1712.05877)."""
 
     def __init__(
-        self, module: nn.Module, name: str, bits: int, like: Tensor, given: arguments.Range, place: int | None = None
+        self, module: nn.Module, name: str, bits: int, like: Tensor, given: Range, place: int | None = None
     ) -> None:
         """`like`: a tensor on the device of the model."""
         import torch
@@ -156,11 +157,11 @@ class Tracked(Activation):
 
 
 def build(
-    given: arguments.Quantizer, module: nn.Module, name: str, bits: int, like: Tensor, place: int | None = None
+    given: Quantizer, module: nn.Module, name: str, bits: int, like: Tensor, place: int | None = None
 ) -> Activation:
     """What a quantizer of these arguments rounds a module's output, or an input of it, by."""
-    if isinstance(given, arguments.Range):
+    if isinstance(given, Range):
         return Tracked(module, name, bits, like, given, place)
-    if isinstance(given, arguments.LearnedClip):
+    if isinstance(given, LearnedClip):
         return Learned(module, name, bits, given.act_clip_init_val, like)
     return Fixed(module, name, bits)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgecompress.extras.schedules.arguments import Clip, Mode, Modes
+from edgecompress.extras.schedules.quantizer_arguments import Clip, Mode, Modes
 
 if TYPE_CHECKING:
     from torch import Tensor

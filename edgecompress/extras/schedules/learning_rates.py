@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, first_line
 from edgecompress.core.json import Json
-from edgecompress.extras.schedules import arguments
+from edgecompress.extras.schedules import rate_arguments
 from edgecompress.extras.schedules.reader import Instance
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class LearningRate:
     def step(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Sets the rates of an epoch; a plateau is of the metric "min" or "max". Raises InputError without it."""
         given: tuple[Any, ...] = ()
-        if isinstance(self.instance.arguments, arguments.Plateau):
+        if isinstance(self.instance.arguments, rate_arguments.Plateau):
             mode = self.instance.arguments.mode
             if mode not in metrics:
                 raise InputError(f"{self.instance.where}: {self.instance.name}: on_epoch_end needs the metric '{mode}'")
@@ -69,9 +69,9 @@ def _built(instance: Instance, optimizer: Optimizer) -> LRScheduler:
 
 def _factor(given: object) -> Callable[[int], float] | None:
     """What Distiller's own schedulers multiply the rate by at an epoch; None: it is one of torch's."""
-    if isinstance(given, arguments.Polynomial):
+    if isinstance(given, rate_arguments.Polynomial):
         return lambda epoch: float(max(0.0, 1 - epoch / given.T_max) ** given.power)
-    if isinstance(given, arguments.MultiGamma):
+    if isinstance(given, rate_arguments.MultiGamma):
         pairs = list(zip(given.milestones, given.gammas, strict=True))
         return lambda epoch: math.prod(gamma for milestone, gamma in pairs if epoch >= milestone)
     return None

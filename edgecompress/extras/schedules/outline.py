@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core import config
-from edgecompress.extras.schedules import arguments, documents
+from edgecompress.extras.schedules import arguments, documents, quantizer_arguments, rate_arguments
 from edgecompress.extras.schedules.rates import Moment, agp
 from edgecompress.extras.schedules.reader import Policy, Schedule
 
@@ -130,7 +130,7 @@ def _words(policy: Policy) -> str:
         return f"{given.initial_sparsity:.0%} to {given.final_sparsity:.0%}{structure} zero"
     if isinstance(given, arguments.Steady):
         return f"{given.desired_sparsity:.0%}{structure} zero"
-    if isinstance(given, arguments.Quantizer):
+    if isinstance(given, quantizer_arguments.Quantizer):
         bits = {"weights": given.bits_weights, "activations": given.bits_activations}
         return ", ".join(f"{what} {number or 32} bits" for what, number in bits.items())
     if isinstance(given, arguments.Thinning):
@@ -175,7 +175,7 @@ def _rates(schedule: Schedule, epochs: int, lr: float) -> Iterator[float]:
     known = [
         policy
         for policy in schedule.policies
-        if policy.kind == "lr_scheduler" and not isinstance(policy.instance.arguments, arguments.Plateau)
+        if policy.kind == "lr_scheduler" and not isinstance(policy.instance.arguments, rate_arguments.Plateau)
     ]
     made = {policy.instance.name: LearningRate(policy.instance, optimizer) for policy in known}
     for epoch in range(epochs):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, first_line
 from edgecompress.extras.schedules import batch_norms, documents, grids, reader
-from edgecompress.extras.schedules.arguments import InputOverride, PostTraining
 from edgecompress.extras.schedules.grids import Statistics
 from edgecompress.extras.schedules.parameters import normalized
+from edgecompress.extras.schedules.quantizer_arguments import InputOverride, PostTraining
 from edgecompress.extras.schedules.quantizers import Choice, check_bits, choices
 from edgecompress.extras.schedules.reader import Instance, Schedule
 from edgecompress.formats import torch_edits

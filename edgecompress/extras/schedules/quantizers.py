@@ -10,10 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
-from edgecompress.extras.schedules import arguments, grids
-from edgecompress.extras.schedules.arguments import Override
+from edgecompress.extras.schedules import grids
 from edgecompress.extras.schedules.grids import FLOAT, Weights, mode_of
 from edgecompress.extras.schedules.parameters import normalized
+from edgecompress.extras.schedules.quantizer_arguments import (
+    BITS,
+    LearnedClip,
+    Mode,
+    Override,
+    PostTraining,
+    Quantizer,
+    Range,
+)
 from edgecompress.extras.schedules.reader import Instance, Schedule
 
 if TYPE_CHECKING:
@@ -57,8 +65,8 @@ class Choice:
 def choices(instance: Instance, model: nn.Module) -> dict[str, Choice]:
     """Of each module, by its name; the first pattern that matches it all counts. Warns of one that matches none."""
     given = instance.arguments
-    assert isinstance(given, arguments.Quantizer)
-    post = given.bits_parameters if isinstance(given, arguments.PostTraining) else None
+    assert isinstance(given, Quantizer)
+    post = given.bits_parameters if isinstance(given, PostTraining) else None
     usual = {"activations": given.bits_activations, "weights": post or given.bits_weights, "bias": given.bits_bias}
     found, used = {}, set()
     for name, module in model.named_modules():
@@ -81,7 +89,7 @@ def _of(own: int | str | None, default: int | None) -> int | None:
     return None if bits == FLOAT else bits
 
 
-def check_bits(bits: int | None, mode: arguments.Mode, where: str) -> None:
+def check_bits(bits: int | None, mode: Mode, where: str) -> None:
     """Raises InputError for a grid without a level beside zero."""
     if bits == 1 and mode.startswith("SYMMETRIC"):
         raise InputError(f"{where}: mode {mode} needs at least 2 bits; take ASYMMETRIC_UNSIGNED, or DorefaQuantizer")
@@ -147,10 +155,10 @@ class Quantizing:
         self._activations: list[Activation] = []
         for each in schedule.instances.get("quantizers", {}).values():  # at most one
             self._instance, self._where = each, f"{each.where}: {each.name}"
-            if isinstance(each.arguments, arguments.PostTraining):
+            if isinstance(each.arguments, PostTraining):
                 raise InputError(f"{self._where}: {each.cls} does not train; give the file to post_training.quantize")
         if any(policy.kind == "quantizer" for policy in schedule.policies):
-            if is_wrapped and isinstance(self._instance.arguments, arguments.LearnedClip):
+            if is_wrapped and isinstance(self._instance.arguments, LearnedClip):
                 what = f"{self._where}: {self._instance.cls} adds parameters"
                 raise InputError(f"{what}; make the scheduler before anything (DDP, torch.compile) wraps the model")
             found = choices(self._instance, model)
@@ -218,7 +226,7 @@ class Quantizing:
         for module, choice in found.items():
             for name, parameter, bits in choice.tensors():
                 full = f"{module}.{name}" if module else name
-                signs_only = bits == 1 and not isinstance(self._instance.arguments, arguments.Range)
+                signs_only = bits == 1 and not isinstance(self._instance.arguments, Range)
                 if signs_only and id(parameter) in pruned:
                     raise InputError(
                         f"{self._where}: {full} is pruned, and of 1 bit no value is "
@@ -232,7 +240,7 @@ class Quantizing:
         from torch import nn
 
         given = self._instance.arguments
-        if isinstance(given, arguments.Range):
+        if isinstance(given, Range):
             mode = mode_of(given.mode, "weights")
             check_bits(bits, mode, self._where)
             each = given.per_channel_wts and parameter.dim() in (2, 4) and not isinstance(choice.module, nn.Embedding)
@@ -245,7 +253,7 @@ class Quantizing:
         from edgecompress.extras.schedules import activations
 
         given = self._instance.arguments
-        assert isinstance(given, arguments.Quantizer)
+        assert isinstance(given, Quantizer)
         like = next(self._model.parameters())
         ncf = self._instance.cls == "NCFQuantAwareTrainQuantizer"
         for name, choice in found.items():
@@ -259,17 +267,17 @@ class Quantizing:
             warnings.warn(
                 f"{self._where}: the model has no nn.ReLU to quantize: activations stay as they are", stacklevel=4
             )
-        if isinstance(given, arguments.Range):
+        if isinstance(given, Range):
             bits = _of(given.num_bits_inputs or given.bits_activations, None)
             if given.quantize_inputs and not ncf and bits:
                 self._add(activations.build(given, self._model, "", bits, like, place=0))
         learned = [each for a in self._activations for each in a.parameters()]
-        if isinstance(given, arguments.LearnedClip) and learned:
+        if isinstance(given, LearnedClip) and learned:
             decay = {} if given.act_clip_decay is None else {"weight_decay": given.act_clip_decay}
             optimizer.add_param_group({"params": learned, **decay})
 
     def _add(self, activation: Activation) -> None:
-        if isinstance(self._instance.arguments, arguments.Range):
+        if isinstance(self._instance.arguments, Range):
             mode = mode_of(self._instance.arguments.mode, "activations")
             check_bits(activation.bits, mode, self._where)
         self._activations.append(activation)
@@ -278,4 +286,4 @@ class Quantizing:
 def _other_than_bits(override: Override) -> str:
     """What an override says beside bits."""
     usual = Override()
-    return ", ".join(n for n in vars(usual) if n not in arguments.BITS and getattr(override, n) != getattr(usual, n))
+    return ", ".join(n for n in vars(usual) if n not in BITS and getattr(override, n) != getattr(usual, n))

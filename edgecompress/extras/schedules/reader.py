@@ -11,14 +11,14 @@ from pathlib import Path
 
 from edgecompress.core import config
 from edgecompress.core.errors import ConfigError, did_you_mean
-from edgecompress.extras.schedules import arguments, documents
+from edgecompress.extras.schedules import arguments, documents, quantizer_arguments, rate_arguments
 from edgecompress.extras.schedules.documents import Document, Item
 
 KINDS: dict[str, tuple[str, dict[str, type], type]] = {  # of a policy: its section, the classes, what `args` may hold
     "pruner": ("pruners", arguments.PRUNERS, arguments.PruningPolicy),
     "regularizer": ("regularizers", arguments.REGULARIZERS, arguments.RegularizationPolicy),
-    "quantizer": ("quantizers", arguments.QUANTIZERS, arguments.NoArguments),
-    "lr_scheduler": ("lr_schedulers", arguments.LR_SCHEDULERS, arguments.NoArguments),
+    "quantizer": ("quantizers", quantizer_arguments.QUANTIZERS, arguments.NoArguments),
+    "lr_scheduler": ("lr_schedulers", rate_arguments.LR_SCHEDULERS, arguments.NoArguments),
     "extension": ("extensions", arguments.EXTENSIONS, arguments.NoArguments),
 }
 SECTIONS = {section: kind for kind, (section, _, _) in KINDS.items()}
@@ -232,7 +232,7 @@ def _warn(document: Document, instances: Mapping[str, Mapping[str, Instance]], p
     used = {id(policy.instance) for policy in policies}
     for section, found in instances.items():
         for each in found.values():
-            if id(each) not in used and not isinstance(each.arguments, arguments.PostTraining):
+            if id(each) not in used and not isinstance(each.arguments, quantizer_arguments.PostTraining):
                 document.warnings.append(f"{each.where}: {section}.{each.name} is used by no policy")
     for policy in policies:
         if getattr(policy.arguments, "keep_mask", False) and policy.ending - 1 not in policy.epochs:

@@ -13,7 +13,7 @@ import pytest
 from conftest import SHARED
 
 from edgecompress.core.errors import InputError
-from edgecompress.extras.schedules import arguments, reader
+from edgecompress.extras.schedules import arguments, rate_arguments, reader
 from edgecompress.extras.schedules.rates import Moment, agp
 from edgecompress.extras.schedules.scheduler import FILE, CompressionScheduler
 
@@ -295,9 +295,9 @@ def test_a_plateau_is_of_the_metric_of_its_mode(tmp_path: Path) -> None:
 
 def test_every_learning_rate_of_the_table_is_one_that_torch_has() -> None:
     own = {"MultiStepMultiGammaLR", "PolynomialLR"}
-    assert all(hasattr(torch.optim.lr_scheduler, name) for name in arguments.LR_SCHEDULERS.keys() - own)
+    assert all(hasattr(torch.optim.lr_scheduler, name) for name in rate_arguments.LR_SCHEDULERS.keys() - own)
     torchs = {n for n, c in vars(torch.optim.lr_scheduler).items() if n.endswith(("LR", "Plateau", "Restarts"))}
-    assert torchs - arguments.LR_SCHEDULERS.keys() == {"LambdaLR", "MultiplicativeLR", "SequentialLR"}
+    assert torchs - rate_arguments.LR_SCHEDULERS.keys() == {"LambdaLR", "MultiplicativeLR", "SequentialLR"}
 
 
 # --------------------------------------------------------------------------- state

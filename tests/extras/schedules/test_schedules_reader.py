@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgecompress.core.errors import ConfigError, InputError
-from edgecompress.extras.schedules import arguments, documents, reader
+from edgecompress.extras.schedules import arguments, documents, quantizer_arguments, rate_arguments, reader
 
 yaml = pytest.importorskip("yaml")
 
@@ -66,7 +66,7 @@ def test_a_schedule_is_read_with_its_types_and_lines(tmp_path: Path) -> None:
         20,
         f"{tmp_path}/s.yaml: line 3",
     )
-    assert rate.instance.arguments == arguments.Step(step_size=45, gamma=0.1)
+    assert rate.instance.arguments == rate_arguments.Step(step_size=45, gamma=0.1)
     assert (rate.epochs, rate.starting, rate.ending, schedule.warnings) == ((3, 5), 3, 6, ())
 
 
@@ -161,9 +161,9 @@ def test_the_published_schedules_are_read_unmodified() -> None:
     acting = [p for schedule in found.values() for p in schedule.policies]
     assert {p.kind for p in acting} == {"pruner", "regularizer", "quantizer", "lr_scheduler", "extension"}
     pact = found["preact_resnet20_cifar_pact.yaml"].policies[0].instance.arguments
-    assert isinstance(pact, arguments.LearnedClip) and pact.overrides is not None
+    assert isinstance(pact, quantizer_arguments.LearnedClip) and pact.overrides is not None
     assert list(pact.overrides) == ["conv1", "layer1.0.pre_relu", "final_relu", "fc"]
-    assert pact.overrides["fc"] == arguments.Override(bits_weights=None, bits_activations=None)
+    assert pact.overrides["fc"] == quantizer_arguments.Override(bits_weights=None, bits_activations=None)
 
 
 # --------------------------------------------------------------------------- every class, with all its arguments
