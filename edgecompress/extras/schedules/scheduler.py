@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import Json
-from edgecompress.extras.schedules import arguments, batch_norms, parameters, pruners, reader, rewinding
+from edgecompress.extras.schedules import arguments, parameters, pruners, reader, rewinding
+from edgecompress.extras.schedules.channels import Gone
 from edgecompress.extras.schedules.feature_maps import FeatureMap
 from edgecompress.extras.schedules.learning_rates import LearningRate
 from edgecompress.extras.schedules.masks import Mask
+from edgecompress.extras.schedules.policies import Pruning, Regularizing
 from edgecompress.extras.schedules.quantizers import Quantizing
-from edgecompress.extras.schedules.rates import Moment
 from edgecompress.extras.schedules.reader import Policy, Schedule
-from edgecompress.extras.schedules.regularizers import Regularizer
 from edgecompress.extras.schedules.rewinding import Rewinder
-from edgecompress.extras.schedules.thinning import Gone, Thinner
+from edgecompress.extras.schedules.thinning import Thinner
 from edgecompress.formats import torch_edits
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class CompressionScheduler:
         kinds: dict[str, list[Policy]] = {kind: [] for kind in reader.KINDS}
         for policy in self.schedule.policies:
             kinds[policy.kind].append(policy)
-        self._pruning = [_Pruning(policy, model, of) for policy in kinds["pruner"]]
+        self._pruning = [Pruning(policy, model, of) for policy in kinds["pruner"]]
         self._thins = [each for each in kinds["extension"] if isinstance(each.instance.arguments, arguments.Thinning)]
         inputs = (example_inputs,) if hasattr(example_inputs, "shape") else example_inputs  # one tensor will do
         self._thinner = Thinner(model, optimizer, of, inputs, self._thins) if self._thins else None
@@ -115,7 +115,7 @@ class CompressionScheduler:
             )
         pruned = [mask.parameter for each in self._pruning for mask in each.masks.values()]
         self._quantizing = Quantizing(self.schedule, model, optimizer, pruned, given is not model)
-        self._regularizing = [_Regularizing(policy, model, of) for policy in kinds["regularizer"]]
+        self._regularizing = [Regularizing(policy, model, of) for policy in kinds["regularizer"]]
         used = {policy.instance.name: policy.instance for policy in kinds["lr_scheduler"]}
         self._rates = {name: LearningRate(instance, optimizer) for name, instance in used.items()}
         self._setting = kinds["lr_scheduler"]
@@ -329,90 +329,3 @@ class CompressionScheduler:
             self.load_state_dict(state)
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise blamed(error)(f"{file}: cannot be read as the state of a schedule: {error}") from error
-
-
-class _Pruning:
-    """A pruning policy: when it chooses masks, and what becomes of them."""
-
-    def __init__(self, policy: Policy, model: nn.Module, masks: Mapping[int, Mask]) -> None:
-        assert isinstance(policy.arguments, arguments.PruningPolicy)
-        self.policy = policy
-        self.arguments = policy.arguments
-        self.pruner = pruners.build(policy, model)
-        self.masks = {name: masks[id(parameter)] for name, parameter in self.pruner.parameters.items()}
-        self.norms = {}
-        if self.arguments.fold_batchnorm:
-            self.norms = batch_norms.following(batch_norms.traced(model, f"{policy.where}: fold_batchnorm"), model)
-        self.begun = False
-
-    def begin_epoch(self, epoch: int) -> None:
-        first, self.begun = not self.begun, True
-        for mask in self.masks.values() if first else ():
-            mask.forward_only = self.arguments.mask_on_forward_only
-            mask.double_copies = self.arguments.use_double_copies
-            if self.arguments.mask_gradients:
-                mask.mask_gradients()
-        if not (first and self.arguments.skip_first_minibatch):
-            self._choose(epoch)
-
-    def begin_step(self, epoch: int, step: int, steps: int) -> None:
-        number, every = epoch * steps + step, self.arguments.mini_batch_pruning_frequency
-        again = step > 0 and every > 0 and number % every == 0
-        if again or (self.arguments.skip_first_minibatch and number == 1):
-            self._choose(epoch)
-        for mask in self.masks.values():
-            mask.apply()
-
-    def end_epoch(self, epoch: int) -> None:
-        if epoch >= self.policy.epochs[-1]:
-            self._look_away()
-        if epoch not in self.policy.epochs or epoch != self.policy.ending - 1:
-            return
-        for mask in self.masks.values():
-            if self.arguments.keep_mask:
-                mask.forward_only = mask.double_copies = False
-                mask.hold()
-            mask.release_gradients()
-
-    def release(self) -> None:
-        """Takes its hooks off the model."""
-        self._look_away()
-        for mask in self.masks.values():
-            mask.release_gradients()
-
-    def _look_away(self) -> None:
-        for activations in self.pruner.activations:
-            activations.release()
-
-    def _choose(self, epoch: int) -> None:
-        policy = self.policy
-        now = Moment(epoch, policy.starting, policy.ending, policy.frequency)
-        for name, mask in self.masks.items():
-            norm = self.norms.get(name)
-            weight = mask.parameter if norm is None else batch_norms.folded(mask.parameter, norm)
-            try:
-                chosen = self.pruner.rule.mask(name, weight, mask.values, now)
-            except ValueError as error:
-                what = f"{policy.instance.where}: {policy.instance.name} at epoch {epoch}"
-                raise InputError(f"{what}: {name}: {error}") from error
-            mask.values = mask.values if chosen is None else chosen
-
-
-class _Regularizing:
-    """A regularization policy: its loss, and the threshold after each step, if there is one."""
-
-    def __init__(self, policy: Policy, model: nn.Module, masks: Mapping[int, Mask]) -> None:
-        assert isinstance(policy.arguments, arguments.RegularizationPolicy)
-        self.policy = policy
-        self.keeps = policy.arguments.keep_mask
-        self.regularizer = Regularizer(policy.instance, model)
-        self.masks = {name: masks[id(parameter)] for name, parameter in self.regularizer.parameters.items()}
-
-    def end_step(self, epoch: int, last: bool) -> None:
-        """Sets to zero what is at most the strength; after the last step of all it stays so."""
-        for name, mask in self.masks.items() if self.regularizer.criterion else ():
-            above = self.regularizer.above(name)
-            if last and self.keeps and epoch == self.policy.ending - 1:
-                mask.narrow(above)
-            else:
-                mask.parameter.data.mul_(above)
