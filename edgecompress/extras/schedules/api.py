@@ -18,7 +18,7 @@ from edgecompress.core.model import Artifact, Stage
 from edgecompress.core.plain_text import fitted, one_line, plural, wrapped
 from edgecompress.core.settings import is_factory
 from edgecompress.pipeline import plan, shipping
-from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import How, Name, Options, keywords
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import PlanRun
@@ -77,8 +77,10 @@ def read(
     path = _file(file)
     made = job(model)
     walk = job_run.begin(made, options, f"schedule>{path}>{model or ''}")
-    course = {"epochs": epochs, "lr": lr, "shape": list(shape) if shape else None}
-    asked = {"file": str(path), "model": _factory(made) if model else "", **course}
+    net = made.source.value.model if model else ""
+    if model and not is_factory(net):
+        raise InputError(f"{net}: a schedule names the parameters of a torch net; give its factory, pkg.mod:fn")
+    asked = {"file": str(path), "model": net, "epochs": epochs, "lr": lr, "shape": list(shape) if shape else None}
     walk.stage(Stage(STAGE, "extras.schedules.stage:run", {}, asked, user_code=bool(model), user_files=(str(path),)))
     return Outline(str(file), _artifact(walk, STAGE).facts, _drawn(walk, path.stem, pictures))
 
@@ -102,14 +104,6 @@ def _built(options: Mapping[str, Json], where: str) -> None:
     technique = registry.technique(TECHNIQUE)
     assert technique.options is not None
     config.build(technique.options, options, where)
-
-
-def _factory(made: Job) -> str:
-    """The factory of the net; raises InputError for a model that is a file."""
-    reference = made.source.value.model
-    if not is_factory(reference):
-        raise InputError(f"{reference}: a schedule names the parameters of a torch net; give its factory, pkg.mod:fn")
-    return reference
 
 
 def _drawn(walk: PlanRun, title: str, pictures: Pictures) -> list[Path]:

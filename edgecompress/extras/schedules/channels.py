@@ -82,7 +82,8 @@ class Channels:
         for made in self.makes.values():
             needed[made] = False
         for name, read in self.reads.items():
-            needed[read[self._used(name)]] = True
+            weight: Tensor = self.layer(name).weight.detach()  # which inputs it multiplies by anything but zero
+            needed[read[weight.ne(0).transpose(0, 1).flatten(1).any(1).cpu()]] = True
         gone = self.together(needed)
         for name, made in self.makes.items():
             if gone[made].all():
@@ -100,11 +101,6 @@ class Channels:
                 raise InputError(f"the state has removed filters of '{name}' that the model lacks; load that model's")
             gone[self.makes[name][numbers]] = True
         return gone
-
-    def _used(self, name: str) -> Tensor:
-        """Which inputs of a layer are multiplied by anything but zero."""
-        weight: Tensor = self.layer(name).weight.detach()
-        return weight.ne(0).transpose(0, 1).flatten(1).any(1).cpu()
 
     def together(self, needed: Tensor) -> Tensor:
         """What goes where channels at one position stay if any of them is needed."""
@@ -133,8 +129,10 @@ class Channels:
                     self._keep(gone, other, why, stays)
         for name, why in stays.items():
             yield f"the filters of zeros of {name} stay in the net: {why} needs all of its channels"
-        for name in self._carried_zeros(gone):
-            yield OF_DEPTHWISE.format(name=name)
+        for name, carried in self.carries.items():
+            weight: Tensor = self.layer(name).weight.detach()
+            if weight.dim() > 2 and (weight.flatten(1).eq(0).all(1).cpu() & ~gone[carried]).any():
+                yield OF_DEPTHWISE.format(name=name)
         added: dict[str, None] = {}
         for _, one, other in self.joins:
             if (gone[one] != gone[other]).any():
@@ -145,13 +143,6 @@ class Channels:
                 "not belong together, as in Distiller, and training has to make up for it; prune them with "
                 "group_dependency: Leader"
             )
-
-    def _carried_zeros(self, gone: Tensor) -> Iterator[str]:
-        """The depthwise convolutions with a filter of zeros whose channel stays."""
-        for name, carried in self.carries.items():
-            weight: Tensor = self.layer(name).weight.detach()
-            if weight.dim() > 2 and (weight.flatten(1).eq(0).all(1).cpu() & ~gone[carried]).any():
-                yield name
 
     def _keep(self, gone: Tensor, channels: Tensor, why: str, stays: dict[str, str]) -> None:
         for name in self.makers(channels[gone[channels]]):

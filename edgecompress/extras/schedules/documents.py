@@ -118,7 +118,10 @@ class _Reading:
             return Item(self._table(node, depth), line)
         if isinstance(node, yaml.SequenceNode):
             return Item([self._item(each, _line(each), depth + 1) for each in node.value], line)
-        return Item(self._scalar(node, line), line)
+        try:
+            return Item(self.loader.construct_object(node), line)
+        except (ValueError, OverflowError) as error:  # a date that there is not, a number of thousands of digits
+            raise ConfigError(f"{self.document.where(line)}: not valid YAML: {str(error)[:TOLD]}") from error
 
     def _table(self, node: yaml.MappingNode, depth: int) -> dict[str, Item]:
         table: dict[str, Item] = {}
@@ -138,12 +141,6 @@ class _Reading:
                     f"{self.document.where(_line(key))}: a key must be a text of at most {LONGEST} letters"
                 )
             yield str(key.value), self._item(value, _line(key), depth + 1)
-
-    def _scalar(self, node: yaml.ScalarNode, line: int) -> object:
-        try:
-            return self.loader.construct_object(node)
-        except (ValueError, OverflowError) as error:  # a date that there is not, a number of thousands of digits
-            raise ConfigError(f"{self.document.where(line)}: not valid YAML: {str(error)[:TOLD]}") from error
 
 
 def _line(node: yaml.Node) -> int:

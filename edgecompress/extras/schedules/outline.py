@@ -107,7 +107,8 @@ def course(schedule: Schedule, epochs: int, lr: float, net: nn.Module | None = N
     """Epoch by epoch; a plateau's rate is not known beforehand and stays."""
     reached: dict[str, float] = {}  # by instance
     rows: list[EpochRow] = []
-    sizes = _sizes(net) if net is not None else {}
+    named = net.named_parameters() if net is not None else ()
+    sizes = {name: weight.numel() for name, weight in named if weight.ndim in (2, 4)}
     for epoch, rate in enumerate(_rates(schedule, epochs, lr)):
         acting = [policy for policy in schedule.policies if epoch in policy.epochs]
         for policy in acting:
@@ -184,10 +185,6 @@ def _rates(schedule: Schedule, epochs: int, lr: float) -> Iterator[float]:
         for policy in known:
             if epoch in policy.epochs:
                 made[policy.instance.name].step(epoch + 1, {})
-
-
-def _sizes(net: nn.Module) -> dict[str, int]:
-    return {name: weight.numel() for name, weight in net.named_parameters() if weight.ndim in (2, 4)}
 
 
 def _of_net(schedule: Schedule, reached: Mapping[str, float], sizes: Mapping[str, int]) -> float:

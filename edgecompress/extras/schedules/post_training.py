@@ -215,10 +215,11 @@ class _Work:
             conv = self.model.get_submodule(name)
             assert isinstance(conv, nn.Conv2d)
             fused = fuse_conv_bn_eval(conv, self.model.get_submodule(norm))
-            options = {n: getattr(fused, n) for n in CONVOLUTION} | {"bias": True}
             made: list[Edit] = [{"edit": "replace", "module": norm, "by": [("Identity", {})]}]
             if conv.bias is None:
-                made.append({"edit": "replace", "module": name, "by": [("Conv2d", _plain(options))]})
+                kept = {n: getattr(fused, n) for n in CONVOLUTION}
+                options = {n: list(value) if isinstance(value, tuple) else value for n, value in kept.items()}
+                made.append({"edit": "replace", "module": name, "by": [("Conv2d", options | {"bias": True})]})
             torch_edits.apply(self.model, made)
             self.edits += made
             self.model.get_submodule(name).to(fused.weight).load_state_dict(fused.state_dict())
@@ -249,10 +250,6 @@ class _Work:
 CONVOLUTION = (
     "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode",
 )  # fmt: skip
-
-
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
 
 
 def _passing() -> Any:
