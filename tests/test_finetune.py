@@ -29,7 +29,6 @@ from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.demo import net as demo
 from edgecompress.engines.onnx.runtimes import onnx as ort
-from edgecompress.extras.schedules.techniques import schedule
 from edgecompress.formats import torch_module
 from edgecompress.stages import golden, onnx_import, trace
 from edgecompress.techniques import distill, finetune, prune_channels, qat
@@ -777,11 +776,10 @@ def last():
 """
 
 
-@pytest.fixture(params=["first", "last"])
-def segmenter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+def segmenting(root: Path, axis: str, monkeypatch: pytest.MonkeyPatch) -> Case:
     """A segmenter, its classes on axis 1 or the last one, and the class of each pixel: the colour that is brightest."""
-    (tmp_path / "segmenters.py").write_text(SEGMENTERS)
-    monkeypatch.syspath_prepend(tmp_path)
+    (root / "segmenters.py").write_text(SEGMENTERS)
+    monkeypatch.syspath_prepend(root)
     monkeypatch.delitem(sys.modules, "segmenters", raising=False)
     splits: dict[str, Any] = {}
     for seed, split in enumerate(("train", "calibrate", "select")):
@@ -789,19 +787,20 @@ def segmenter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
         labels = image.argmax(1).astype(np.uint8)
         labels[:, 0, 0] = 255
         splits[split] = {"image": image, tensors.LABELS: labels}
-    train = samples(tmp_path / "training", {"train": splits.pop("train")}, "NCHW")
-    chosen = samples(tmp_path / "samples", splits, "NCHW")
-    asked = {"source": {"model": f"segmenters:{request.param}"}}
-    dense = trace.load(Request({"samples": chosen}, folder(tmp_path / "dense"), asked))
-    return Case(tmp_path, dense, dense, chosen, train)
+    train = samples(root / "training", {"train": splits.pop("train")}, "NCHW")
+    chosen = samples(root / "samples", splits, "NCHW")
+    asked = {"source": {"model": f"segmenters:{axis}"}}
+    dense = trace.load(Request({"samples": chosen}, folder(root / "dense"), asked))
+    return Case(root, dense, dense, chosen, train)
 
 
-@pytest.mark.parametrize("technique", [finetune, distill, qat, schedule])
-def test_a_segmenter_is_trained_by_its_axis_of_classes(technique: Any, segmenter: Case) -> None:
-    (segmenter.root / "still.yaml").write_text("version: 1\npolicies: []\n")
-    own: Mapping[Any, Any] = {distill: {"hard": 0.9, "soft": 0.1}}
-    told = own.get(technique, {"distill": 0.1})
-    told |= {"file": str(segmenter.root / "still.yaml")} if technique is schedule else {}
+@pytest.fixture(params=["first", "last"])
+def segmenter(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    return segmenting(tmp_path, request.param, monkeypatch)
+
+
+def assert_segments(technique: Any, segmenter: Case, **told: Any) -> None:
+    """Trained by a technique with these options, it tells the classes of pixels from each other."""
     options = technique.Options(epochs=3, batch_size=8, lr=0.05, **told)
     said: list[str] = []
     request = dataclasses.replace(segmenter.request(), options=options, progress=lambda done, what: said.append(what))
@@ -809,6 +808,11 @@ def test_a_segmenter_is_trained_by_its_axis_of_classes(technique: Any, segmenter
     assert found["metric"] == "top1"
     assert found["epochs"][-1]["select"] > 0.6  # chance is a third
     assert "% of labels right" in said[-1] and not any("top-1" in what for what in said)
+
+
+@pytest.mark.parametrize("technique", [finetune, distill, qat])
+def test_a_segmenter_is_trained_by_its_axis_of_classes(technique: Any, segmenter: Case) -> None:
+    assert_segments(technique, segmenter, **({"hard": 0.9, "soft": 0.1} if technique is distill else {"distill": 0.1}))
 
 
 @pytest.mark.parametrize("criterion", ["l2", "taylor"])

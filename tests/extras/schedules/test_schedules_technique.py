@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_finetune import Case, assert_equal, folder, one_thread, weights, zoo_case
+from test_finetune import Case, assert_equal, assert_segments, folder, one_thread, segmenting, weights, zoo_case
 
 from edgecompress.core import extras, registry
 from edgecompress.core.errors import InputError, MissingDependency
@@ -216,6 +216,15 @@ def test_names_that_the_net_lacks_are_one_line(case: Case, tmp_path: Path) -> No
 def test_options_that_cannot_be(options: Mapping[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         schedule.Options(**options)
+
+
+@pytest.mark.parametrize("axis", ["first", "last"])
+def test_a_segmenter_is_trained_by_its_axis_of_classes(
+    axis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "still.yaml").write_text("version: 1\npolicies: []\n", encoding="utf-8")
+    segmenter = segmenting(tmp_path, axis, monkeypatch)
+    assert_segments(schedule, segmenter, file=str(tmp_path / "still.yaml"), distill=0.1)
 
 
 TARGET = """
