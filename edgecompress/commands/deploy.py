@@ -239,7 +239,7 @@ def _faster_before(walk: PlanRun, candidates: Sequence[Candidate], choice: Choic
         old, new = (read.report(folder) for folder in (out, artifact_of(walk, "report").path))
     except EdgeError:  # there is none, or one of an older version
         return ""
-    before, after = before_after.find(old, old.choice.variant), before_after.find(new, choice.stage)
+    before, after = old.variant(old.choice.variant), new.variant(choice.stage)
     around = [(report.source.get("model"), report.device.get("name")) for report in (old, new)]
     if before is None or after is None or before.name in {c.name for c in candidates} or around[0] != around[1]:
         return ""

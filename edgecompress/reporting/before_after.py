@@ -9,7 +9,7 @@ from edgecompress.core import quantities
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, Quantity, direction
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import CHANGE
-from edgecompress.reporting.formatting import guessed, is_bound, known, plural, significant, text, times
+from edgecompress.reporting.formatting import guessed, is_bound, known, plural, significant, times
 from edgecompress.reporting.model import Called, Change, Delta, Metric, Number, Report, Variant
 from edgecompress.reporting.sessions import improvement
 
@@ -52,11 +52,6 @@ def baseline(report: Report) -> str:
     return best.name if best and best.name != report.subject else ""
 
 
-def find(report: Report, name: str) -> Variant | None:
-    """A variant by name."""
-    return next((v for v in report.variants if v.name == name), None)
-
-
 def ordered(report: Report) -> list[Variant]:
     """The variants, the best of what they are ranked by first; then those without a number, in the target's order."""
     by = ranked_by(report)
@@ -70,14 +65,14 @@ def versus(report: Report) -> str:
 
 def factor(report: Report, name: str, variant: Variant) -> float | None:
     """How many times better than the variant of a name another is, by what ranks them; None where unknown."""
-    other = find(report, name)
+    other = report.variant(name)
     change = between(ranked_by(report), other, variant)[0] if other else None
     return change.factor if change else None
 
 
 def table(report: Report) -> list[Delta]:
     """One row per quantity of the subject, beside the one to beat where there is one."""
-    after, before = find(report, report.subject), find(report, report.baseline)
+    after, before = report.variant(report.subject), report.variant(report.baseline)
     if after is None:
         return []
     rows = [_row(quantity, before, after) for quantity in ROWS if quantity.name in after.numbers]
@@ -208,18 +203,8 @@ def accuracy_says(metric: Metric) -> str:
     if metric.before is None or metric.after is None:
         return metric.reason
     if metric.net_lost is not None:
-        return _items(metric.net_lost, metric.n)
+        lost, items = metric.net_lost, plural(metric.n, "item")
+        return f"net {abs(lost)} of {items} {'gained' if lost < 0 else 'lost'}" if lost else f"no net loss in {items}"
     if metric.ratio is not None:
         return f"{significant(metric.ratio, 4)}× the source's"
     return f"{metric.after - metric.before:+.3g} to the source's".replace("-", "−")
-
-
-def _items(lost: int, n: int) -> str:
-    if not lost:
-        return f"no net loss in {plural(n, 'item')}"
-    return f"net {abs(lost)} of {plural(n, 'item')} {'gained' if lost < 0 else 'lost'}"
-
-
-def shown(row: Delta) -> tuple[str, str, str, str]:
-    """A row in words: label, before, after, change."""
-    return row.label, text(row.before, spread=True), text(row.after, spread=True), row.says

@@ -10,7 +10,7 @@ that the variant itself exceeds is none: a roof that was measured too low, or a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from edgecompress.core.model import Artifact
 from edgecompress.core.operator_graph import Graph
 from edgecompress.formats.precision.walk import DYNAMIC
 from edgecompress.reporting import profilers
-from edgecompress.reporting.formatting import known, plain, significant
+from edgecompress.reporting.formatting import known, percent, plain, significant
 from edgecompress.reporting.model import Bottleneck, Report, Variant
 from edgecompress.reporting.tables import TextTable
 
@@ -109,7 +109,12 @@ def of_variant(report: Report, variant: Variant, artifact: Artifact | None) -> B
     found.shares = {cause: share for cause, (share, _) in facts.causes.items() if share is not None}
     found.unknown = {cause: why for cause, (share, why) in facts.causes.items() if share is None} | facts.at_least
     found.cause, says = _sentence(facts, found)
-    found.says = "; ".join([says, *_misfits(found, facts.caches)])
+    misfits = []  # the largest cache that each does not fit; never the first level
+    for what, size in (("weights", found.weights_bytes), ("largest activations", found.activations_bytes)):
+        for name in [name for name, held in facts.caches.items() if size and size > held and name != "L1"][-1:]:
+            there = plain(facts.caches[name], "bytes")
+            misfits.append(f"its {what} of {plain(size, 'bytes')} do not fit the {name} of {there}")
+    found.says = "; ".join([says, *misfits])
     return found
 
 
@@ -125,7 +130,7 @@ def _calls(facts: Facts) -> tuple[float | None, str]:
     if empty >= outside:
         words = f"a call of an empty model takes {plain(call.value, 'ms')} of its {plain(facts.ms, 'ms')}"
         return min(empty, 1.0), words
-    return outside, f"{_percent(outside)} of its {plain(facts.ms, 'ms')} lie outside of its operators"
+    return outside, f"{percent(outside)} of its {plain(facts.ms, 'ms')} lie outside of its operators"
 
 
 def _operators(facts: Facts, cause: str) -> tuple[float | None, str]:
@@ -136,7 +141,7 @@ def _operators(facts: Facts, cause: str) -> tuple[float | None, str]:
     own = sorted((op for op in table.ops if OPERATORS[cause].fullmatch(op.type)), key=lambda op: -op.ms)
     share = sum(op.ms for op in own) / max(table.total_ms, facts.ms)
     names = ", ".join(dict.fromkeys(op.type for op in own))
-    return share, f"{_percent(share)} of its time is in operators that {OPERATORS_DO[cause]}: {names}"
+    return share, f"{percent(share)} of its time is in operators that {OPERATORS_DO[cause]}: {names}"
 
 
 def _memory(facts: Facts) -> tuple[float | None, str]:
@@ -155,7 +160,7 @@ def _memory(facts: Facts) -> tuple[float | None, str]:
         return None, f"{words}, and the rate of memory was not measured: {NO_ROOFS}"
     if at > rate:
         return None, f"{words}, more than the {significant(rate, 3)} GB/s measured, so the rate of memory is not known"
-    return at / rate, f"{words}, {_percent(at / rate)} of the {significant(rate, 3)} GB/s measured"
+    return at / rate, f"{words}, {percent(at / rate)} of the {significant(rate, 3)} GB/s measured"
 
 
 def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
@@ -190,7 +195,7 @@ def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
     if not measured:
         why = f"no roof was measured: {NO_ROOFS}" if main == ROOF else f"no roof is measured in {main}"
         facts.at_least["arithmetic"] = f"{words}, and {why}"
-    return share, f"{words}, {_percent(share)}"
+    return share, f"{words}, {percent(share)}"
 
 
 def _dtype(narrowest: str, facts: Facts) -> str:
@@ -234,24 +239,13 @@ def _sentence(facts: Facts, found: Bottleneck) -> tuple[Any, str]:
     left = 1 - sum(found.shares.values())
     if first and found.shares[first] >= left:
         return first, f"held back by {first}: {facts.causes[first][1]}"
-    told = ", ".join(f"{cause} {_percent(share)}" for cause, share in found.shares.items())
+    told = ", ".join(f"{cause} {percent(share)}" for cause, share in found.shares.items())
     if found.unknown:
         reasons = {why: [c for c, each in found.unknown.items() if each == why] for why in found.unknown.values()}
         why = "; ".join(f"{' and '.join(named)} ({reason})" for reason, named in reasons.items())
         return "unknown", f"what holds it back is not known: {why}{f'; known are {told}' if told else ''}"
-    far = f"{facts.causes['arithmetic'][1]}; {_percent(left)} is left beside {told}"
+    far = f"{facts.causes['arithmetic'][1]}; {percent(left)} is left beside {told}"
     return "kernels", f"held back by kernels that are far from any limit: {far}"
-
-
-def _misfits(found: Bottleneck, caches: Mapping[str, int]) -> Iterator[str]:
-    """The largest cache that the weights, and the tensors of one operator, do not fit; never the first level."""
-    for what, size in (("weights", found.weights_bytes), ("largest activations", found.activations_bytes)):
-        for name in [name for name, held in caches.items() if size and size > held and name != "L1"][-1:]:
-            yield f"its {what} of {plain(size, 'bytes')} do not fit the {name} of {plain(caches[name], 'bytes')}"
-
-
-def _percent(share: float) -> str:
-    return f"{significant(100 * share, 2)} %"
 
 
 def table(report: Report) -> TextTable:

@@ -126,14 +126,6 @@ class ReportComparison:
         return dict(VERDICTS.values()).get(self.verdict, 0)
 
 
-def _row(metric: Quantity, entries: Sequence[ComparedVariant]) -> MetricRow | None:
-    """None where nobody has a value."""
-    numbers = tuple(e.number(metric) for e in entries)
-    if not any(map(known, numbers)):
-        return None
-    return MetricRow(metric, numbers, tuple(change(metric, entries[0], e) for e in entries[1:]))
-
-
 # --------------------------------------------------------------------------- a change
 
 
@@ -284,8 +276,9 @@ def _signed(number: float, points: bool) -> str:
 def _changes(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> Iterator[str]:
     """A sentence for each entry but the first, and what of it was not compared."""
     for i, entry in enumerate(entries[1:]):
-        if old_and_new_device := _devices(entries[0], entry):
-            yield old_and_new_device
+        if entry.device != entries[0].device and _same_artifact(entries[0], entry):
+            devices = f"{entries[0].device_name} and on {entry.device_name}"
+            yield f"A comparison of devices: the same artifact on {devices}"
         changes = {row.metric: row.changes[i] for row in rows}
         clauses = [f"{m.label.lower()} {c.says}" for m, c in changes.items() if c.called in ("better", "worse")]
         yield f"{entry.label} against {entries[0].label}: {', '.join(clauses) or 'no change is called'}"
@@ -294,12 +287,6 @@ def _changes(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> I
         for why in dict.fromkeys(c.why for c in changes.values() if c.why):
             names = ", ".join(m.gate for m, c in changes.items() if c.why == why)
             yield f"{entry.label}: {names} {why}"
-
-
-def _devices(old: ComparedVariant, new: ComparedVariant) -> str:
-    if old.device == new.device or not _same_artifact(old, new):
-        return ""
-    return f"A comparison of devices: the same artifact on {old.device_name} and on {new.device_name}"
 
 
 def _first(entries: Sequence[ComparedVariant], rows: Sequence[MetricRow]) -> Iterator[str]:
@@ -375,7 +362,8 @@ def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdic
         held = of_accuracy(old, new)
     if held.ratio is None or number is None:
         return GateVerdict(gate.text, new.label, "not judged", held.why)
-    if why := _beyond(gate, number):
+    if number.unit == "fraction" and not gate.relative and abs(gate.limit) > 1:
+        why = f"not judged: {number.metric} is from 0 to 1; for {gate.limit:g} points write {gate.limit / 100:g}"
         return GateVerdict(gate.text, new.label, "not judged", why)
     if gate.relative:
         held = dataclasses.replace(held, says=f"{held.ratio:.4g}x{_spread(held)}")
@@ -386,13 +374,6 @@ def _judge(gate: Gate, old: ComparedVariant, new: ComparedVariant) -> GateVerdic
     if metric.name == "accuracy" and ended == "kept" and (doubt := _at_chance((old, new))):
         ended, why = "undecided", f": {doubt}"
     return GateVerdict(gate.text, new.label, ended, held.says + status + why)
-
-
-def _beyond(gate: Gate, number: Number) -> str:
-    """Why a limit can never be reached, or "": a share is a number from 0 to 1."""
-    if number.unit != "fraction" or gate.relative or abs(gate.limit) <= 1:
-        return ""
-    return f"not judged: {number.metric} is from 0 to 1; for {gate.limit:g} points write {gate.limit / 100:g}"
 
 
 def _interval(metric: Quantity, number: Number, held: Change) -> Interval:
@@ -471,7 +452,12 @@ def of(entries: Sequence[ComparedVariant], gates: Sequence[Gate] = (), strict: b
     `strict`: a gate that is undecided is broken.
     """
     with rendering(entries):
-        rows = tuple(row for metric in BY_NAME.values() if (row := _row(metric, entries)))
+        numbers = {metric: tuple(e.number(metric) for e in entries) for metric in BY_NAME.values()}
+        rows = tuple(
+            MetricRow(metric, each, tuple(change(metric, entries[0], e) for e in entries[1:]))
+            for metric, each in numbers.items()
+            if any(map(known, each))
+        )
         sentences = (*_changes(entries, rows), *_first(entries, rows))
         warnings = tuple(_warnings(entries))
         return ReportComparison(tuple(entries), rows, sentences, warnings, tuple(_verdicts(gates, entries, strict)))

@@ -20,7 +20,7 @@ from edgecompress.reporting.figure_style import (
     paint,
     quantity,
 )
-from edgecompress.reporting.formatting import DASH, plain, plural, significant, times
+from edgecompress.reporting.formatting import DASH, percent, plain, plural, significant, times
 from edgecompress.reporting.model import Compressed, Group, Layer, Report, SparseRow, Sparsity, Storage, Whole
 from edgecompress.reporting.request import (
     ChannelGroup,
@@ -141,11 +141,6 @@ def zeros(compressed: Compressed | None) -> float | None:
 def reduction(ratio: float, what: str) -> str:
     """`1.99× fewer MACs`."""
     return f"{times(ratio)} fewer {what}" if ratio >= 1 else f"{times(1 / ratio)} more {what}"
-
-
-def percent(share: float) -> str:
-    """`50 %`."""
-    return f"{significant(100 * share, 2)} %"
 
 
 # ------------------------------------------------------------------ tables

@@ -10,9 +10,9 @@ from edgecompress.core import registry
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES
 from edgecompress.core.stats import CHANGE
 from edgecompress.reporting import before_after
-from edgecompress.reporting.compression import fewer, percent, reduction, zeros
+from edgecompress.reporting.compression import fewer, reduction, zeros
 from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity
-from edgecompress.reporting.formatting import DASH, guessed, plural, significant, times
+from edgecompress.reporting.formatting import DASH, guessed, percent, plural, significant, times
 from edgecompress.reporting.model import Change, Gain, Report, Table, Variant
 from edgecompress.reporting.strength_search import goal_and_share
 from edgecompress.reporting.tables import TextTable
@@ -33,7 +33,7 @@ def of_report(report: Report) -> list[Gain]:
 
 
 def _gain(report: Report, variant: Variant, by: str) -> Gain:
-    compressed, twin = variant.compressed, before_after.find(report, _twin(report, variant))
+    compressed, twin = variant.compressed, report.variant(_twin(report, variant))
     change, why = before_after.between(by, twin, variant) if twin else (None, "no such variant without it was built")
     number = variant.numbers.get(by) or variant.numbers["latency"]
     gain = Gain(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from edgecompress.core.json import Json
 from edgecompress.reporting.formatting import significant
-from edgecompress.reporting.model import DefaultOutput, Variant
+from edgecompress.reporting.model import Variant
 
 
 def notes(variant: Variant) -> Iterator[str]:
@@ -17,22 +16,13 @@ def notes(variant: Variant) -> Iterator[str]:
     opened = f"{variant.name}, opened with {variant.runtime}'s own defaults instead of its settings,"
     if told.reason:
         yield f"{opened} does not run: {told.reason}."
-    others = [output for output in told.outputs if not output.same]
+    others = []
+    for output in (output for output in told.outputs if not output.same):
+        ends = (output.sqnr_db, output.shipped_sqnr_db)
+        theirs, shipped = ("unknown" if end is None else f"{significant(end, 3)} dB" for end in ends)
+        others.append(f"{output.name} has SQNR {theirs} to the source, {shipped} as it ships")
+    settings = (variant.artifact.settings if variant.artifact else None) or {}
+    changed = [f"{name} is {value}" for name, value in told.settings.items() if value != settings.get(name)]
+    in_effect = f" ({', '.join(changed)})" if changed else ""
     if others:
-        yield f"{opened} answers otherwise{_in_effect(variant, told.settings)}: {'; '.join(map(_output, others))}."
-
-
-def _in_effect(variant: Variant, settings: Mapping[str, Json]) -> str:
-    """Those that the engine then has otherwise."""
-    shipped = (variant.artifact.settings if variant.artifact else None) or {}
-    changed = [f"{name} is {value}" for name, value in settings.items() if value != shipped.get(name)]
-    return f" ({', '.join(changed)})" if changed else ""
-
-
-def _output(output: DefaultOutput) -> str:
-    theirs, shipped = map(_db, (output.sqnr_db, output.shipped_sqnr_db))
-    return f"{output.name} has SQNR {theirs} to the source, {shipped} as it ships"
-
-
-def _db(value: float | None) -> str:
-    return "unknown" if value is None else f"{significant(value, 3)} dB"
+        yield f"{opened} answers otherwise{in_effect}: {'; '.join(others)}."

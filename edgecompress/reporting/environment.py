@@ -8,11 +8,11 @@ import msgspec
 
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Request
-from edgecompress.reporting.formatting import DASH, known, plain, plural, provenance, significant
+from edgecompress.reporting.formatting import DASH, known, percent, plain, plural, provenance
 from edgecompress.reporting.model import Agreement, Report, Table, Variant
 from edgecompress.reporting.request import DeclaredDevice
 from edgecompress.reporting.sessions import rounds
-from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.tables import KEPT, TextTable
 
 UNKNOWN = f"{DASH} not reported"
 
@@ -104,13 +104,12 @@ def _energy(report: Report) -> Iterator[tuple[str, str]]:
 def runtimes(report: Report) -> TextTable:
     """Each variant's runtime on the device, with its versions."""
     by_variant = report.environment.get("runtimes") or {}
-    rows = tuple((name, *_runtime(facts)) for name, facts in by_variant.items())
-    return TextTable("Runtimes on the device", ("variant", "runtime", "versions", "Python", "threads"), rows)
-
-
-def _runtime(facts: Table) -> tuple[str, ...]:
-    versions = ", ".join(f"{name} {version}" for name, version in (facts.get("versions") or {}).items())
-    return str(facts.get("runtime", "")), versions or DASH, str(facts.get("python", "")), str(facts.get("threads", ""))
+    rows = []
+    for name, facts in by_variant.items():
+        versions = ", ".join(f"{library} {version}" for library, version in (facts.get("versions") or {}).items())
+        runtime, python, threads = (str(facts.get(key, "")) for key in ("runtime", "python", "threads"))
+        rows.append((name, runtime, versions or DASH, python, threads))
+    return TextTable("Runtimes on the device", ("variant", "runtime", "versions", "Python", "threads"), tuple(rows))
 
 
 # ------------------------------------------------------------------ the agreement
@@ -125,16 +124,15 @@ def agreed(report: Report) -> TextTable:
 
 
 def _agreed(name: str, facts: Agreement) -> Iterator[tuple[str, ...]]:
-    words = {True: "kept", False: "broken", None: "not judged"}
     for output, check in zip(facts.outputs, facts.checks, strict=True):
         limit = DASH if facts.limit is None else plain(facts.limit, "fraction")
         where = f"first at operator {output.operator}" if output.operator else output.reason or ""
-        yield name, output.name, distance(output.moved), limit, words[check.ok], where
+        yield name, output.name, distance(output.moved), limit, KEPT[check.ok], where
 
 
 def distance(moved: float | None) -> str:
     """`0.30 %`, `0 %`: how far an output is, of its own size."""
-    return DASH if moved is None else f"{significant(100 * moved, 2)} %"
+    return DASH if moved is None else percent(moved)
 
 
 def agrees(variant: Variant) -> str:

@@ -29,13 +29,13 @@ def numbers(artifact: Artifact | None) -> dict[str, Number]:
         return {}
     cycles = estimate.cycles.total if estimate.cycles else None
     values = {CYCLES: cycles, **{name: getattr(estimate, key) for name, key in KEYS.items()}}
-    return {name: _number(name, value, artifact.facts["estimate"]) for name, value in values.items()}
-
-
-def _number(metric: str, value: float | None, estimate: compiler_estimates.Estimate) -> Number:
-    if value is None:
-        return missing(metric, estimate["reason"])
-    return number(metric, value, status=estimate["status"], n=1, source=compiler_estimates.made_by(estimate))
+    by = compiler_estimates.made_by(artifact.facts["estimate"])
+    return {
+        name: missing(name, estimate.reason)
+        if value is None
+        else number(name, value, status=estimate.status, n=1, source=by)
+        for name, value in values.items()
+    }
 
 
 def table(report: Report) -> TextTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -49,12 +49,13 @@ def _order(row: ExternalRow) -> tuple[object, ...]:
 
 def _row(measurements: Sequence[Measurement]) -> ExternalRow:
     first, sessions = measurements[0], [_session(m) for m in measurements]
+    system = first.device.platform.partition("-")[0]
     row = ExternalRow(
         rank=None,
         device=first.device,
         runtime=first.runtime,
         model=first.model,
-        package=_package(first),
+        package=PACKAGES.get(system, system),
         threads=first.run.threads,
         self_test=first.self_test,
         clock=first.clock,
@@ -63,14 +64,9 @@ def _row(measurements: Sequence[Measurement]) -> ExternalRow:
         sessions=sessions,
         says=[],
     )
-    row.numbers = _numbers(row, sessions)
-    row.says = _says(row, row.numbers, sessions)
+    row.numbers = _numbers(row)
+    row.says = _says(row)
     return row
-
-
-def _package(m: Measurement) -> str:
-    system = m.device.platform.partition("-")[0]
-    return PACKAGES.get(system, system)
 
 
 def _session(m: Measurement) -> ExternalSession:
@@ -83,10 +79,10 @@ def _session(m: Measurement) -> ExternalSession:
 # --------------------------------------------------------------------------- its numbers
 
 
-def _numbers(row: ExternalRow, sessions: Sequence[ExternalSession]) -> dict[str, Number]:
+def _numbers(row: ExternalRow) -> dict[str, Number]:
     """As those of a variant; each latency is off by a step of the clock at most, and so is what follows from it."""
-    timed = {"latency": variants.latency(sessions, ""), **variants.percentiles(sessions, "")}
-    where = f"{row.clock} on {row.device.name}, {when(sessions)}"
+    timed = {"latency": variants.median(row.sessions, "latency", ""), **variants.percentiles(row.sessions, "")}
+    where = f"{row.clock} on {row.device.name}, {when(row.sessions)}"
     source = f"{where}, by the benchmark of its {row.package} package"
     reason = "" if row.self_test == "pass" else FAILED
     stepped = {name: _stepped(n, row.clock_step_ns / 1e6, (source, reason)) for name, n in timed.items()}
@@ -108,15 +104,17 @@ def _stepped(n: Number, step_ms: float, behind: tuple[str, str]) -> Number:
 # --------------------------------------------------------------------------- what to know of them
 
 
-def _says(row: ExternalRow, numbers: Mapping[str, Number], sessions: Sequence[ExternalSession]) -> list[str]:
+def _says(row: ExternalRow) -> list[str]:
     """What a reader of the row should know, the gravest first."""
     flags = [] if row.self_test == "pass" else ["self-test FAILED: not ranked"]
-    took = numbers["latency"]
+    took, several = row.numbers["latency"], len(row.sessions) > 1
     if not known(took):
         flags.append(took.reason)
     elif row.clock_step_ns / 1e6 >= COARSE * took.known:
         flags.append(f"its clock steps by {step(row.clock_step_ns)}")
-    return [*flags, *_sure(sessions), *_flags(sessions)]
+    flags += _sure(row.sessions)
+    drifts = [(f"session {i} " if several else "", s.drift) for i, s in enumerate(row.sessions, 1) if s.drift]
+    return [*flags, *(f"{whose}{drifting(drift, 'run')}" for whose, drift in drifts)]
 
 
 def _sure(sessions: Sequence[ExternalSession]) -> Iterator[str]:
@@ -126,10 +124,3 @@ def _sure(sessions: Sequence[ExternalSession]) -> Iterator[str]:
         yield "one session: no interval"
     elif interval[2] < stats.COVERAGE:
         yield f"{plural(len(sessions), 'session')}: the interval covers {100 * interval[2]:.3g} %"
-
-
-def _flags(sessions: Sequence[ExternalSession]) -> Iterator[str]:
-    """What is not steady, session by session."""
-    for i, session in enumerate(sessions, 1):
-        if session.drift:
-            yield f"{f'session {i} ' if len(sessions) > 1 else ''}{drifting(session.drift, 'run')}"

@@ -63,13 +63,9 @@ def timed(n: Number, step_ms: float, spread: bool = False) -> str:
     if not known(n):
         return DASH
     factor, unit_ = scaled(n.known, n.unit)
-    value, *ends = (significant(ms / factor, _digits(ms, step_ms)) for ms in _with_ends(n) if ms)
+    value, *ends = (significant(ms / factor, _digits(ms, step_ms)) for ms in (n.value, n.low, n.high) if ms)
     shown = f" [{', '.join(ends)}]" if spread and len(ends) == 2 and {*ends} != {value} else ""
     return f"{value} {unit_}{shown}"
-
-
-def _with_ends(n: Number) -> tuple[float | None, ...]:
-    return n.value, n.low, n.high
 
 
 def _digits(ms: float, step_ms: float) -> int:

@@ -125,14 +125,11 @@ def tradeoff(report: Report) -> Figure:
     by = before_after.ranked_by(report)
     points, edge, scale = _points(report, shown, by)
     key = tuple((p["name"], f"{p['number']} {p['words']}") for p in points)
-    caption = f"Left {LEFT[by]}, {'up' if _higher(shown) else 'down'} is more accurate"
+    higher = direction(shown[0].numbers["accuracy"].metric) == "higher"
+    caption = f"Left {LEFT[by]}, {'up' if higher else 'down'} is more accurate"
     caption += f"; the area is the artifact's size. {FILLED[by]}; what was {NOT_RANKED[by]} stands right of the line."
     title = f"Accuracy, {by}, size"
     return Figure("tradeoff", title, caption, (Panel("", _tradeoff_spec(points, edge, (by, scale))),), key)
-
-
-def _higher(shown: Sequence[Variant]) -> bool:
-    return direction(shown[0].numbers["accuracy"].metric) == "higher"
 
 
 def _points(report: Report, shown: Sequence[Variant], by: str) -> tuple[Values, float | None, str]:

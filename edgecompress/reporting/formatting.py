@@ -89,8 +89,18 @@ def text(n: Number | None, spread: bool = False) -> str:
     if n is None or n.value is None:
         return DASH
     factor, unit = scaled(n.value, n.unit)
-    head = f"{sign(n)}{_digits(n, n.value / factor)}{_space(unit)}{unit}"
+    head = f"{sign(n)}{_digits(n, n.value / factor)}{' ' if unit else ''}{unit}"
     return f"{head} {interval(n)}".rstrip() if spread else head
+
+
+def or_why(n: Number) -> str:
+    """It with its interval, or a dash and why there is none."""
+    return text(n, spread=True) if known(n) else f"{DASH} {n.reason}"
+
+
+def percent(share: float) -> str:
+    """`50 %`."""
+    return f"{significant(100 * share, 2)} %"
 
 
 def plain(value: float | None, unit: str) -> str:
@@ -105,10 +115,6 @@ def _digits(n: Number, value: float) -> str:
     if n.unit == "fraction" and 0 < abs(value) < 1:
         return f"{value:.2f}".replace("-", "−")
     return significant(value, 2 if vague(n) else _DIGITS.get(n.unit, 4))
-
-
-def _space(unit: str) -> str:
-    return " " if unit else ""
 
 
 def interval(n: Number) -> str:

@@ -21,6 +21,8 @@ from edgecompress.reporting.formatting import text
 from edgecompress.reporting.model import Number, Report, Variant, of
 
 FILE = "history.sqlite"
+# What SQLite says of a file that is no database of ours; locked, full and read-only ones are well.
+DAMAGED = ("not a database", "malformed", "no column", "encrypted", "corrupt")
 BUSY_S = 5.0  # another process writes: a row takes milliseconds
 # What makes two results comparable; of a profile the variant too: a deploy may ship another one each time.
 KIND = ("command", "source", "target", "device", "profile", "threads", "batch")
@@ -51,7 +53,7 @@ def add(root: Path, document: Mapping[str, object], folder: Path, date: str = ""
         try:
             _insert(root, rows)
         except sqlite3.DatabaseError as error:
-            if not _damaged(error):
+            if not any(words in str(error) for words in DAMAGED):
                 raise
             aside = _set_aside(root)
             _insert(root, rows)
@@ -233,12 +235,6 @@ def _prepare(database: sqlite3.Connection) -> None:
             if "locked" not in str(error) or time.monotonic() > end:
                 raise
             time.sleep(0.02)
-
-
-def _damaged(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is no database of ours; locked, full and read-only ones are well."""
-    says = str(error)
-    return any(words in says for words in ("not a database", "malformed", "no column", "encrypted", "corrupt"))
 
 
 def _set_aside(root: Path) -> Path:

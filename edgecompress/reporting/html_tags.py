@@ -30,11 +30,8 @@ def void(name: str, /, **attributes: str) -> Raw:
     return Raw(tag(name, **attributes).removesuffix(f"</{name}>"))
 
 
-def _unbroken(match: re.Match[str]) -> str:
-    """A dash allows a break after it, even before a space that does not: a word joiner forbids that one too."""
-    return match[0].replace(" ", "\N{NO-BREAK SPACE}").replace("–", "–\N{WORD JOINER}")
-
-
 def bdi(value: str) -> Raw:
     """A name that strangers chose, kept from reordering its neighbours; numbers keep their units and intervals."""
-    return tag("bdi", _TOGETHER.sub(_unbroken, value))
+    # A dash allows a break after it, even before a space that does not: a word joiner forbids that one too.
+    unbroken = {ord(" "): "\N{NO-BREAK SPACE}", ord("–"): "–\N{WORD JOINER}"}
+    return tag("bdi", _TOGETHER.sub(lambda match: match[0].translate(unbroken), value))

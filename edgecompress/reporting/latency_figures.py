@@ -47,7 +47,7 @@ def histogram(report: Report) -> Figure:
         return Figure("histogram", "Latency, histogram", "No raw latencies were kept: nothing to draw.")
     panels = tuple(
         Panel(
-            _histogram_heading(v, shape),
+            f"{text(v.numbers['latency'])} · {plural(shape.runs, 'run')}",
             _histogram_spec(shape.histogram, v.numbers["latency"].value, colour(report, v.name)),
             v.name,
         )
@@ -56,25 +56,16 @@ def histogram(report: Report) -> Figure:
     return Figure("histogram", "Latency, histogram", _HISTOGRAM, panels)
 
 
-def _histogram_heading(variant: Variant, shape: Distribution) -> str:
-    return f"{text(variant.numbers['latency'])} · {plural(shape.runs, 'run')}"
-
-
-def _bins(h: Histogram, fill: str) -> Values:
-    """The bins that hold runs, and the one for all that lies beyond."""
-    edges, width = h.edges_ms, h.edges_ms[1] - h.edges_ms[0]
-    spans = [(a, b, n, 0.85) for a, b, n in zip(edges, edges[1:], h.counts, strict=False)]
-    spans.append((edges[-1] + width, edges[-1] + 2 * width, h.over, 0.0))
-    return [{"a": a, "b": b, "n": n, "fill": fill, "opacity": o, "says": _bin(a, b, n, o)} for a, b, n, o in spans if n]
-
-
-def _bin(low: float, high: float, count: int, opacity: float) -> str:
-    span = f"{low:.4g} to {high:.4g} ms" if opacity else f"above {low:.4g} ms"
-    return f"{span}: {plural(count, 'run')}"
-
-
 def _histogram_spec(shape: Histogram, middle: float | None, fill: str) -> Spec:
-    values = _bins(shape, fill)
+    edges, width = shape.edges_ms, shape.edges_ms[1] - shape.edges_ms[0]
+    spans = [(a, b, n, 0.85, f"{a:.4g} to {b:.4g} ms") for a, b, n in zip(edges, edges[1:], shape.counts, strict=False)]
+    begin, end = (edges[-1] + n * width for n in (1, 2))  # of the bin for all that lies beyond
+    spans.append((begin, end, shape.over, 0.0, f"above {begin:.4g} ms"))
+    values = [
+        {"a": a, "b": b, "n": n, "fill": fill, "opacity": opacity, "says": f"{span}: {plural(n, 'run')}"}
+        for a, b, n, opacity, span in spans
+        if n
+    ]
     x = quantity("a", axis("ms"))
     y = quantity("n", axis("runs", tickCount=3), zero=True)
     bars = described(

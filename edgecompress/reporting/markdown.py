@@ -97,11 +97,8 @@ def _tables(report: Report) -> list[TextTable]:
     looks = [section.tables(report)[0] for section in registry.sections() if section.profiler]
     first = [*(make(report) for make in (*MEASURED, *COMPRESSED)), *own, profilers.findings(report), *looks]
     first += [make(report) for make in PROOF]
-    return [*first, *_together(report), *facts, *(make(report) for make in REST)]
-
-
-def _together(report: Report) -> list[TextTable]:
-    return [pareto.table(report.pareto)] if len(report.pareto) > 1 else []
+    first += [pareto.table(report.pareto)] if len(report.pareto) > 1 else []
+    return [*first, *facts, *(make(report) for make in REST)]
 
 
 def section(table: TextTable) -> str:

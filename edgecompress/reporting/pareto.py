@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from edgecompress.core.json import Json
 from edgecompress.core.quantities import QUANTITIES, direction
 from edgecompress.reporting import before_after
-from edgecompress.reporting.figure_style import Figure, Panel, axis, colour, paint, quantity, ticks
+from edgecompress.reporting.figure_style import Figure, Panel, Values, axis, colour, paint, quantity, ticks
 from edgecompress.reporting.formatting import guessed, known, scaled, text
 from edgecompress.reporting.model import Number, Point, Report
 from edgecompress.reporting.tables import TextTable
@@ -38,17 +37,17 @@ def of_report(report: Report) -> list[Point]:
 
 def ranked(rows: Sequence[Point]) -> list[Point]:
     """The rows, each with the first other one that beats it: on its own device where there is one."""
-    beaten = [next((name(o) for o in _near(row, rows) if _beats(o, row)), "") for row in rows]
-    return [msgspec.structs.replace(row, beaten_by=by) for row, by in zip(rows, beaten, strict=True)]
+    beaten = []
+    for row in rows:
+        near = sorted(rows, key=lambda other: other.device != row.device)
+        by = next((name(other) for other in near if _beats(other, row)), "")
+        beaten.append(msgspec.structs.replace(row, beaten_by=by))
+    return beaten
 
 
 def numbers(row: Point) -> tuple[Number, Number, Number]:
     """Those of the axes."""
     return row.accuracy, row.latency, row.energy
-
-
-def _near(row: Point, rows: Sequence[Point]) -> list[Point]:
-    return sorted(rows, key=lambda other: bool(other.device != row.device))
 
 
 def markers(rows: Sequence[Point]) -> dict[str, str]:
@@ -79,13 +78,13 @@ def _cost(number: Number) -> float:
 
 def table(rows: Sequence[Point]) -> TextTable:
     """The three numbers of each, and what beats it."""
-    shown = tuple((*_named(row), row.beaten_by or "nothing: on the front") for row in rows)
-    return TextTable("Accuracy, latency, energy", ("variant", "device", *AXES, "energy is", "beaten by"), shown)
-
-
-def _named(row: Point) -> tuple[str, ...]:
-    behind = ", ".join(filter(None, (row.energy.status, row.energy.scope)))
-    return row.variant, row.device, *map(text, numbers(row)), behind
+    shown = []
+    for row in rows:
+        behind = ", ".join(filter(None, (row.energy.status, row.energy.scope)))
+        beaten = row.beaten_by or "nothing: on the front"
+        shown.append((row.variant, row.device, *map(text, numbers(row)), behind, beaten))
+    head = ("variant", "device", *AXES, "energy is", "beaten by")
+    return TextTable("Accuracy, latency, energy", head, tuple(shown))
 
 
 def figure(report: Report, rows: Sequence[Point]) -> Figure:
@@ -99,15 +98,11 @@ def figure(report: Report, rows: Sequence[Point]) -> Figure:
         Panel("accuracy over energy", _spec(report, rows, ("energy", by, f"energy per inference, {shown}"))),
     )
     key = tuple((row.variant, f"{i} {name(row)}: {_says(row)}") for i, row in enumerate(rows, 1))
-    return Figure("pareto", _TITLE, _caption(markers(rows)), panels, key)
-
-
-def _caption(devices: Mapping[str, str]) -> str:
-    """With several devices: which marker is whose."""
-    if len(devices) < 2:
-        return _CAPTION
-    whose = ", ".join(f"{MARKERS[marker]} {device}" for device, marker in devices.items())
-    return f"{whose}. Beaten by a variant on another device is a comparison of the devices, too. {_CAPTION}"
+    caption = _CAPTION
+    if len(devices := markers(rows)) > 1:
+        whose = ", ".join(f"{MARKERS[marker]} {device}" for device, marker in devices.items())
+        caption = f"{whose}. Beaten by a variant on another device is a comparison of the devices, too. {_CAPTION}"
+    return Figure("pareto", _TITLE, caption, panels, key)
 
 
 def _says(row: Point) -> str:
@@ -118,10 +113,12 @@ def _says(row: Point) -> str:
 def _spec(report: Report, rows: Sequence[Point], across: tuple[str, float, str]) -> Spec:
     axis_, by, title = across
     shapes = markers(rows)
-    points = [
-        {**_point(report, row, i, getattr(row, axis_).known / by), "shape": shapes[row.device]}
-        for i, row in enumerate(rows, 1)
-    ]
+    points: Values = []
+    for i, row in enumerate(rows, 1):
+        hollow, at = guessed(row.energy), {"a": getattr(row, axis_).known / by, "w": row.accuracy.value}
+        fill = {"fill": colour(report, row.variant), "opacity": 0.0 if hollow else 0.25 if row.beaten_by else 0.9}
+        told = {"hollow": hollow, "front": not row.beaten_by, "says": f"{name(row)}: {_says(row)}"}
+        points.append({**at, "number": str(i), **fill, **told, "shape": shapes[row.device]})
     low, high = min(p["a"] for p in points) / 1.25, max(p["a"] for p in points) * 1.25
     heights = [p["w"] for p in points]
     pad = 0.25 * (max(heights) - min(heights)) or 0.01 * abs(max(heights)) or 1.0
@@ -132,13 +129,6 @@ def _spec(report: Report, rows: Sequence[Point], across: tuple[str, float, str])
     y = quantity("w", tall, domain=[min(heights) - pad, max(heights) + pad])
     beaten_below = sorted(points, key=lambda p: bool(p["front"]))
     return unit(190, [mark for p in beaten_below for mark in _dot(p, x, y)])
-
-
-def _point(report: Report, row: Point, place: int, across: float) -> dict[str, Any]:
-    hollow = guessed(row.energy)
-    fill = {"fill": colour(report, row.variant), "opacity": 0.0 if hollow else 0.25 if row.beaten_by else 0.9}
-    at = {"a": across, "w": row.accuracy.value, "number": str(place)}
-    return {**at, **fill, "hollow": hollow, "front": not row.beaten_by, "says": f"{name(row)}: {_says(row)}"}
 
 
 def _dot(p: dict[str, Json], x: Mapping[str, Json], y: Mapping[str, Json]) -> tuple[Spec, ...]:

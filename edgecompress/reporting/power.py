@@ -57,14 +57,11 @@ def trace(energy: Artifact | None, name: str) -> PowerTrace | None:
         return None
     try:
         answer = json.loads(file.read_text(encoding="utf-8"))
-        return _trace(answer, gross) if _is_of(answer, gross["source"]) else None
+        # A sensor that read at first may have failed later: then this is of another than the figures are.
+        same = answer.get("windows") and answer["windows"][0]["energy"]["source"] == gross["source"]
+        return _trace(answer, gross) if same else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
         raise StageFailed(f"{file}: the energy windows cannot be read: {error!r}; measure again") from error
-
-
-def _is_of(answer: Table, source: str) -> bool:
-    """Whether this is of the sensor that gave the figures: one that read at first may have failed later."""
-    return bool(answer.get("windows")) and answer["windows"][0]["energy"]["source"] == source
 
 
 def _trace(answer: Table, gross: Table) -> PowerTrace:
@@ -105,12 +102,11 @@ def _samples(sampled: Table, start: float, end_s: float) -> tuple[list[Point], f
 def envelope(points: Sequence[Point], limit: int) -> list[Point]:
     """At most `limit` buckets of neighbours: the lowest and the highest of each stay, so no spike is lost."""
     width = max(1, -(-len(points) // limit))
-    return [_bucket(points[i : i + width]) for i in range(0, len(points), width)]
-
-
-def _bucket(points: Sequence[Point]) -> Point:
-    mean = sum(p[2] for p in points) / len(points)
-    return points[len(points) // 2][0], min(p[1] for p in points), mean, max(p[3] for p in points)
+    buckets = []
+    for near in (points[i : i + width] for i in range(0, len(points), width)):
+        mean = sum(p[2] for p in near) / len(near)
+        buckets.append((near[len(near) // 2][0], min(p[1] for p in near), mean, max(p[3] for p in near)))
+    return buckets
 
 
 # ------------------------------------------------------------------ the trace as table and figure
@@ -126,15 +122,14 @@ def _traced(report: Report) -> list[tuple[Variant, PowerTrace]]:
 def table(report: Report) -> TextTable:
     """Each idle time and window."""
     head = ("variant", "phase", "from", "for", "inferences", "energy", "power", "status")
-    rows = tuple(_row(v.name, phase) for v, trace in _traced(report) for phase in trace.phases)
-    return TextTable("Windows of energy", head, rows)
-
-
-def _row(name: str, phase: Phase) -> tuple[str, ...]:
-    joules = DASH if phase.joules is None else text(Number("", phase.joules, "J", phase.power.status))
-    at, long = (f"{significant(s, 3)} s" for s in (phase.begin_s, phase.seconds))
-    inferences = f"{phase.n:,}" if phase.phase == "window" else DASH
-    return name, phase.phase, at, long, inferences, joules, text(phase.power), provenance(phase.power)
+    rows = []
+    for variant, phase in ((v, phase) for v, trace in _traced(report) for phase in trace.phases):
+        joules = DASH if phase.joules is None else text(Number("", phase.joules, "J", phase.power.status))
+        times = (f"{significant(s, 3)} s" for s in (phase.begin_s, phase.seconds))
+        inferences = f"{phase.n:,}" if phase.phase == "window" else DASH
+        power = text(phase.power), provenance(phase.power)
+        rows.append((variant.name, phase.phase, *times, inferences, joules, *power))
+    return TextTable("Windows of energy", head, tuple(rows))
 
 
 def traces(report: Report) -> Figure:
@@ -142,22 +137,20 @@ def traces(report: Report) -> Figure:
     shown = _traced(report)
     if not shown:
         return Figure("power", _TITLE, "")
-    panels = tuple(
-        Panel(_heading(*each), _trace_spec(*each, colour(report, each[0].name)), each[0].name) for each in shown
-    )
+    panels = []
+    for v, trace in shown:
+        gap = f", longest gap {plain(trace.longest_gap_s, 's')}" if trace.longest_gap_s else ""
+        windows = plural(sum(p.phase == "window" for p in trace.phases), "window")
+        heading = f"{text(v.numbers['power'])} · {windows} · {plural(trace.samples, 'sample')}{gap}"
+        panels.append(Panel(heading, _trace_spec(v, trace, colour(report, v.name)), v.name))
     sampled = "; the thin line is the mean of neighbouring samples, its band their lowest and highest"
     none = "; the sensor keeps no samples between them"
     behind = "; ".join(sorted({provenance(trace.phases[0].power) for _, trace in shown}))
     caption = f"{_TRACE}{sampled if any(trace.samples for _, trace in shown) else none}. Power is {behind}."
     hollow = any(guessed(trace) for _, trace in shown)
-    return Figure("power", _TITLE, f"{caption}{' Dashed and hollow is no measurement.' if hollow else ''}", panels)
-
-
-def _heading(variant: Variant, trace: PowerTrace) -> str:
-    power = variant.numbers["power"]
-    windows = sum(p.phase == "window" for p in trace.phases)
-    gap = f", longest gap {plain(trace.longest_gap_s, 's')}" if trace.longest_gap_s else ""
-    return f"{text(power)} · {plural(windows, 'window')} · {plural(trace.samples, 'sample')}{gap}"
+    return Figure(
+        "power", _TITLE, f"{caption}{' Dashed and hollow is no measurement.' if hollow else ''}", tuple(panels)
+    )
 
 
 def _trace_spec(variant: Variant, trace: PowerTrace, stroke: str) -> Spec:

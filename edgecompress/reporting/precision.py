@@ -18,14 +18,14 @@ def rows(report: Report) -> tuple[tuple[str, ...], ...]:
     """Weights and arithmetic of the source and of each variant; none where no file tells, or nobody read them."""
     artifacts = {"source": report.source_artifact(), **{v.name: v.artifact for v in report.variants}}
     read = {name: known for name, artifact in artifacts.items() if (known := of(artifact))}
-    told = any(known["weights"] is not None for known in read.values())
-    return tuple(_row(name, known, halved(report, name)) for name, known in read.items()) if told else ()
-
-
-def _row(name: str, known: facts.Precision, half: bool) -> tuple[str, ...]:
-    if known["weights"] is None:
-        return name, f"unknown: {known['why']}", ""
-    return name, facts.weights(known), f"{facts.computes(known)}{'; as fp16 on CPUs that have it' if half else ''}"
+    if all(known["weights"] is None for known in read.values()):
+        return ()
+    rows = []
+    for name, known in read.items():
+        half = "; as fp16 on CPUs that have it" if halved(report, name) else ""
+        told = facts.weights(known), f"{facts.computes(known)}{half}"
+        rows.append((name, *told) if known["weights"] is not None else (name, f"unknown: {known['why']}", ""))
+    return tuple(rows)
 
 
 def halved(report: Report, name: str) -> bool:
@@ -36,7 +36,7 @@ def halved(report: Report, name: str) -> bool:
 
 def called(report: Report, name: str) -> str:
     """A variant's name, with what it is where that is another precision: "fp32 (int8)"."""
-    variant = next((v for v in report.variants if v.name == name), None)
+    variant = report.variant(name)
     known = of(variant.artifact) if variant else None
     false = known and known["weights"] is not None and any(facts.contradicts(known, w) for w in facts.named(name))
     return f"{name} ({facts.main(known)})" if known and false else name

@@ -27,14 +27,12 @@ MEASURED: Mapping[str, Json] = {
 
 def table(inputs: Mapping[str, Artifact]) -> list[Look]:
     """Each profiler that ran, in the order of the profile."""
-    profiles = [artifact.facts for role, artifact in inputs.items() if role.startswith("pass/")]
-    return [_look(facts) for facts in profiles]
-
-
-def _look(facts: Mapping[str, Any]) -> Look:
-    name = str(facts["pass"])
-    variants = {v: _answer(name, answer) for v, answer in facts["variants"].items()}
-    return Look(name, facts.get("options") or {}, variants)
+    looks = []
+    for facts in (artifact.facts for role, artifact in inputs.items() if role.startswith("pass/")):
+        name = str(facts["pass"])
+        variants = {v: _answer(name, answer) for v, answer in facts["variants"].items()}
+        looks.append(Look(name, facts.get("options") or {}, variants))
+    return looks
 
 
 def _answer(name: str, raw: Table) -> Outcome:
@@ -42,24 +40,14 @@ def _answer(name: str, raw: Table) -> Outcome:
     if "crashed" in raw:
         return Outcome(f"crashed: {raw['crashed']}")
     answer = {key: thinned(value) for key, value in raw.items() if key != "environment"}
-    if wrong := next(_wrong(answer, _shape(name), ""), ""):
+    shape = next((section.shape for section in registry.sections() if section.profiler == name), {})
+    if wrong := next(_wrong(answer, shape, ""), ""):
         return Outcome(f"its answer cannot be read: {wrong}")
+    say = registry.profiler(name).lines if name in registry.names("profilers") else None  # or it was taken away
     try:
-        return Outcome("", _lines(name, answer), answer)
+        return Outcome("", [str(line) for line in say(answer)] if say else [], answer)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         return Outcome(f"its answer cannot be read: {error!r}")
-
-
-def _shape(name: str) -> Mapping[str, Json]:
-    return next((section.shape for section in registry.sections() if section.profiler == name), {})
-
-
-def _lines(name: str, answer: Table) -> list[str]:
-    """What the profiler says of its answer in words; none where it was taken away, or has none."""
-    if name not in registry.names("profilers"):
-        return []
-    say = registry.profiler(name).lines
-    return [str(line) for line in say(answer)] if say else []
 
 
 def thinned(value: object) -> object:

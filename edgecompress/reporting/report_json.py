@@ -42,6 +42,7 @@ from edgecompress.reporting.request import DeclaredSource, ReportRequest
 def report(request: Request) -> Report:
     """Everything that is known."""
     job, inputs = ReportRequest.from_json(request.options), request.inputs
+    measured = inputs["energy"].facts if "energy" in inputs else {}
     report = Report(
         schema=model.SCHEMA,
         title=job.title,
@@ -56,7 +57,7 @@ def report(request: Request) -> Report:
         device=dict(job.device),
         profile=dict(job.profile),
         data=_data(inputs),
-        energy=_energy(inputs.get("energy")),
+        energy=Energy(measured.get("sensor") or "", dict(measured.get("why_not") or {})),
         simulated=environment.simulated(job.device),
         not_measured=job.not_measured,
         environment=environment.environment(request),
@@ -110,8 +111,3 @@ def _data(inputs: Mapping[str, Artifact]) -> Table | None:
         for text in inputs[name].facts.get(WARNINGS, ())
     ]
     return {**samples.facts, "sha256": samples.sha256, **({WARNINGS: told} if told else {})}
-
-
-def _energy(artifact: Artifact | None) -> Energy:
-    facts = artifact.facts if artifact else {}
-    return Energy(facts.get("sensor") or "", dict(facts.get("why_not") or {}))

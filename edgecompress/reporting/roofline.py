@@ -57,15 +57,13 @@ def _costs(artifact: Artifact | None, batch: int) -> tuple[dict[str, OpWork], st
     costs: dict[str, OpWork] = {}
     try:
         for cost in op_counts.of(artifact, batch):
-            costs[cost["name"]] = _sum(costs[cost["name"]], cost) if cost["name"] in costs else cost
+            if same := costs.get(cost["name"]):
+                macs = None if same["macs"] is None or cost["macs"] is None else same["macs"] + cost["macs"]
+                cost = {**same, "macs": macs, "bytes": same["bytes"] + cost["bytes"]}
+            costs[cost["name"]] = cost
     except (EdgeError, ImportError) as error:
         return {}, f"what its operators compute is not known: {error}"
     return costs, ""
-
-
-def _sum(a: OpWork, b: OpWork) -> OpWork:
-    macs = None if a["macs"] is None or b["macs"] is None else a["macs"] + b["macs"]
-    return {**a, "macs": macs, "bytes": a["bytes"] + b["bytes"]}
 
 
 def _op(op: Table, cost: OpWork, roofs: tuple[float, float]) -> RoofOperator:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import msgspec
 
@@ -13,11 +13,7 @@ from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.core.sequential_comparison import paired
 from edgecompress.core.stats import interval, of_ratios
-from edgecompress.reporting.model import KEPT, Called, Change, Distribution, Histogram, Session, Table, values
-
-if TYPE_CHECKING:
-    import numpy as np
-
+from edgecompress.reporting.model import KEPT, Called, Change, Distribution, Histogram, Session, values
 
 BINS = 24
 LATENCY = "median_ms"  # the number of a session that is compared window by window
@@ -44,7 +40,10 @@ def of_variant(inputs: Mapping[str, Artifact], variant: str) -> tuple[list[Sessi
         if facts is None:
             continue
         latencies = [] if facts.get("crashed") or facts.get("noisy") else _latencies(artifact.path / f"{variant}.json")
-        sessions.append(_session(role, facts, latencies))
+        every = max(1, -(-len(latencies) // KEPT))
+        kept = [float(f"{v:.6g}") for v in latencies[::every]]
+        known = {key: value for key, value in facts.items() if value is not None}
+        sessions.append(msgspec.convert({**known, "round": role, "every": every, "latencies_ms": kept}, Session))
         raw.append(latencies)
     return sessions, distribution(raw)
 
@@ -59,13 +58,6 @@ def _latencies(file: Path) -> list[float]:
         raise StageFailed(f"{file}: the raw latencies cannot be read: {error}; measure again (--remeasure)") from error
 
 
-def _session(role: str, facts: Table, latencies: list[float]) -> Session:
-    every = max(1, -(-len(latencies) // KEPT))
-    kept = [float(f"{v:.6g}") for v in latencies[::every]]
-    known = {key: value for key, value in facts.items() if value is not None}
-    return msgspec.convert({**known, "round": role, "every": every, "latencies_ms": kept}, Session)
-
-
 def distribution(raw: Sequence[Sequence[float]]) -> Distribution | None:
     """Of all sessions together: a histogram of the body, the runs beyond it counted, and the 0..100 % quantiles."""
     import numpy as np
@@ -74,22 +66,13 @@ def distribution(raw: Sequence[Sequence[float]]) -> Distribution | None:
     if not len(pooled):
         return None
     quantiles = np.percentile(pooled, np.arange(101)).astype(np.float64)
-    return Distribution(len(pooled), [float(f"{q:.6g}") for q in quantiles], _histogram(pooled, _top(quantiles)))
-
-
-def _top(quantiles: np.ndarray) -> float:
-    """Where the body ends: the 99th percentile, or where a long tail would press the body into one bin."""
-    spread = quantiles[75] - quantiles[25]
-    return float(min(quantiles[99], quantiles[75] + 8 * spread) if spread else quantiles[99])
-
-
-def _histogram(values: np.ndarray, top: float) -> Histogram:
-    import numpy as np
-
-    low = float(values.min())
-    counts, edges = np.histogram(values, bins=BINS, range=(low, top if top > low else low * 1.01 + 1e-9))
-    over = int((values > edges[-1]).sum())
-    return Histogram([float(f"{e:.6g}") for e in edges], counts.tolist(), over)
+    # The body ends at the 99th percentile, or where a long tail would press it into one bin.
+    spread, low = quantiles[75] - quantiles[25], float(pooled.min())
+    top = float(min(quantiles[99], quantiles[75] + 8 * spread) if spread else quantiles[99])
+    counts, edges = np.histogram(pooled, bins=BINS, range=(low, top if top > low else low * 1.01 + 1e-9))
+    over = int((pooled > edges[-1]).sum())
+    body = Histogram([float(f"{e:.6g}") for e in edges], counts.tolist(), over)
+    return Distribution(len(pooled), [float(f"{q:.6g}") for q in quantiles], body)
 
 
 def ratios(some: Sequence[Session], others: Sequence[Session], key: str) -> list[float]:

@@ -8,7 +8,7 @@ from edgecompress.core.model import Check
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.reporting import precision
-from edgecompress.reporting.before_after import accuracy_says, find, near, ranked_by
+from edgecompress.reporting.before_after import accuracy_says, near, ranked_by
 from edgecompress.reporting.formatting import known, significant, text, times
 from edgecompress.reporting.model import Delta, Metric, Number, Report, Table, Variant, Verification
 
@@ -20,7 +20,7 @@ LOSSES = {"items_lost": "items lost", "metric_ratio": "ratio to the source", "me
 
 def parts(report: Report) -> Table:
     """What is better and what is worse by a called change, the accuracy, the limits that are undecided; the remarks."""
-    subject = find(report, report.subject)
+    subject = report.variant(report.subject)
     return {
         "bought": list(_changes(report, "better", BOUGHT)),
         "costs": list(_changes(report, "worse", COSTS)),
@@ -32,7 +32,7 @@ def parts(report: Report) -> Table:
 
 def gains(report: Report) -> str:
     """`6.20× faster than fp32 (6.00–6.30), 3.60× smaller, accuracy −0.2 points`."""
-    rows, subject = {row.metric: row for row in report.deltas}, find(report, report.subject)
+    rows, subject = {row.metric: row for row in report.deltas}, report.variant(report.subject)
     speed, size, beside = rows.get(ranked_by(report)), rows.get("size"), precision.called(report, report.baseline)
     metric = subject.verify.metric if subject and subject.verify else None
     noisy = subject and ranked_by(report) == "latency" and TOO_NOISY in subject.numbers["latency"].reason

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from edgecompress.core.stats import CHANGE
-from edgecompress.reporting.formatting import known, significant
+from edgecompress.reporting.formatting import known, percent, significant
 from edgecompress.reporting.model import Operator, Operators, Variant
 
 ADDS_UP = 0.3  # of the latency that the sum of the operators' times may be off: then its shares say nothing
@@ -62,7 +62,7 @@ def _left(variant: Variant, table: Operators, times: Sequence[Operator]) -> Iter
     count = f"{len(names)} of {len(table.ops)}" if len(table.ops) >= len(names) else f"{len(names)}"
     total = sum(op.ms for op in times)
     share = sum(op.ms for op in times if op.name in names) / total if total else 0.0
-    details = f", {_percent(share)} of its time" if share else f" ({', '.join(names[:3])}{', …' if names[3:] else ''})"
+    details = f", {percent(share)} of its time" if share else f" ({', '.join(names[:3])}{', …' if names[3:] else ''})"
     yield f"{count} operators left the accelerator{details}"
 
 
@@ -74,7 +74,7 @@ def _largest(ops: Sequence[Operator]) -> Iterator[str]:
         own = [op for op in ops if op.type == kind]
         if _time(ops, kind) >= SHOWN * total:
             where = max(own, key=lambda op: float(op.ms)).where
-            yield f"{kind} takes {_percent(_time(ops, kind) / total)} of its time ({where})"
+            yield f"{kind} takes {percent(_time(ops, kind) / total)} of its time ({where})"
 
 
 def _time(ops: Sequence[Operator], kind: str) -> float:
@@ -90,7 +90,3 @@ def _advice(ops: Sequence[Operator]) -> Iterator[str]:
         left = sum(op.type == "Conv" for op in ops)  # what such activations keep from becoming a QLinearConv
         float_ = f" and {left} Conv stay in float" if left else ""
         yield f"{len(signed)} operators on signed (int8) activations{float_}: on x86, use activation = 'uint8'"
-
-
-def _percent(share: float) -> str:
-    return f"{significant(100 * share, 2)} %"

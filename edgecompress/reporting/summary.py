@@ -21,18 +21,25 @@ from edgecompress.reporting import (
     shipped_headline,
     training,
 )
-from edgecompress.reporting.before_after import find, ranked_by
+from edgecompress.reporting.before_after import ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
 from edgecompress.reporting.model import Ended, Note, Report, Summary, Table, Variant, Verification
 
+UNJUDGED = " undecided: the accuracy is not above chance, so it is not known whether it computes what it should;"
 LOST = 3  # variants whose reasons the verdict gives where nothing ships
 
 
 def summary(report: Report) -> Summary:
     """The outcome ("shipped", "undecided", "measured", "nothing", "failed"), the variant, the verdict and its parts."""
-    outcome = _outcome(report)
-    told = {"shipped": _shipped, "undecided": _undecided, "measured": _measured, "nothing": _nothing, "failed": _failed}
-    sentence = told[outcome](report)
+    outcome, subject = _outcome(report), report.variant(report.subject)
+    if outcome == "failed":
+        sentence = f"It failed: {_first_bad(report)}."
+    elif outcome in ("measured", "nothing"):
+        sentence = _measured(report) if outcome == "measured" else _nothing(report)
+    else:
+        where = shipped_headline.where(report, subject) if subject else ""
+        how = UNJUDGED if outcome == "undecided" else f", {where}:" if where else ":"
+        sentence = f"{precision.called(report, report.subject)} ships{how} {shipped_headline.gains(report)}."
     return Summary(outcome, report.subject, report.baseline, sentence, **shipped_headline.parts(report))
 
 
@@ -40,26 +47,15 @@ def _outcome(report: Report) -> Ended:
     if report.choice.variant and not report.exit_code:
         return "nothing" if report.not_measured else "shipped"
     if report.choice.variant and report.exit_code == UNDECIDED and not report.not_measured:
-        subject = find(report, report.subject)
+        subject = report.variant(report.subject)
         return "nothing" if subject and shipped_headline.where(report, subject) else "undecided"
     if report.exit_code in (0, 1):
         return "nothing" if report.exit_code else "measured"
     return "failed"
 
 
-def _shipped(report: Report) -> str:
-    subject = find(report, report.subject)
-    where = f", {place}" if subject and (place := shipped_headline.where(report, subject)) else ""
-    return f"{precision.called(report, report.subject)} ships{where}: {shipped_headline.gains(report)}."
-
-
-def _undecided(report: Report) -> str:
-    judged = "the accuracy is not above chance, so it is not known whether it computes what it should"
-    return f"{precision.called(report, report.subject)} ships undecided: {judged}; {shipped_headline.gains(report)}."
-
-
 def _measured(report: Report) -> str:
-    subject = find(report, report.subject)
+    subject = report.variant(report.subject)
     if subject is None:
         return f"{plural(len(report.variants), 'artifact')} measured."
     latency, counted = subject.numbers["latency"], subject.numbers[COUNTED]
@@ -74,21 +70,12 @@ def _measured(report: Report) -> str:
 def _nothing(report: Report) -> str:
     if why := report.not_measured:
         return f"Nothing ships: {why}."
-    if report.exit_code == UNDECIDED and (subject := find(report, report.subject)):
+    if report.exit_code == UNDECIDED and (subject := report.variant(report.subject)):
         return f"Undecided, nothing ships: {subject.name} is {shipped_headline.where(report, subject)}."
-    return f"Nothing ships: {'; '.join([report.choice.reason or _first_bad(report), *_lost(report)])}."
-
-
-def _lost(report: Report) -> Iterator[str]:
-    """Why the first variants were lost, in the target's order."""
     lost = [v for v in report.variants if v.verdict in ("lost", "failed") and v.reason]
-    yield from (f"{v.name} is {v.verdict}: {v.reason.rstrip('.')}" for v in lost[:LOST])
-    if len(lost) > LOST:
-        yield f"{len(lost) - LOST} more"
-
-
-def _failed(report: Report) -> str:
-    return f"It failed: {_first_bad(report)}."
+    reasons = [f"{v.name} is {v.verdict}: {v.reason.rstrip('.')}" for v in lost[:LOST]]
+    more = [f"{len(lost) - LOST} more"] if len(lost) > LOST else []
+    return f"Nothing ships: {'; '.join([report.choice.reason or _first_bad(report), *reasons, *more])}."
 
 
 def _first_bad(report: Report) -> str:
@@ -196,7 +183,7 @@ def _notes(report: Report) -> Iterator[str]:
             "Use --profile standard for intervals that are measured."
         )
     yield from compression_gains.note(report, report.subject)
-    subject = find(report, report.subject)
+    subject = report.variant(report.subject)
     if subject and (seen := session_noise.sentence(subject.name, subject.sessions)):
         yield seen
     for what, names in subject.artifact.rewrites.items() if subject and subject.artifact else ():
@@ -229,7 +216,7 @@ def _of_the_device(report: Report) -> Iterator[str]:
     governor = report.environment.get("governor")
     if governor and governor != "performance" and not report.simulated:
         yield f"The governor is {governor}: the clock follows the load."
-    subject = find(report, report.subject)
+    subject = report.variant(report.subject)
     if subject and (agreement := environment.agrees(subject)):
         yield f"{subject.name} {agreement}."
     yield from instructions.kernels(report, (report.subject, report.baseline))

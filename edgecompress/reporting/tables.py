@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from edgecompress.core.model import WARNINGS, Check
+from edgecompress.core.model import WARNINGS
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
 from edgecompress.reporting import precision, slowdown
-from edgecompress.reporting.formatting import DASH, ended, known, plain, provenance, significant, text, times
+from edgecompress.reporting.formatting import DASH, ended, known, or_why, plain, provenance, significant, text, times
 from edgecompress.reporting.model import (
-    Delta,
     LeftOperator,
     Metric,
     Number,
@@ -26,6 +25,7 @@ from edgecompress.reporting.model import (
 
 RANKS = {"latency": "latency", COUNTED: "instructions (simulated)", CYCLES: "cycles (estimated)"}
 UNITS = {"latency": "ms", COUNTED: "instructions", CYCLES: "cycles"}
+KEPT = {True: "kept", False: "broken", None: "not judged"}  # of a check
 METRICS = {"top1": "top-1", "top5": "top-5"}
 
 
@@ -42,19 +42,16 @@ class TextTable:
 
 def before_after(report: Report) -> TextTable:
     """The one to beat and the shipped artifact, quantity by quantity; with none to beat, the artifact alone."""
-    rows = tuple(_delta(row, report.baseline) for row in report.deltas)
-    if rows and not any(before != DASH for _, before, _, _ in rows):
+    rows = []
+    for row in report.deltas:
+        before, after = (text(number, spread=True) for number in (row.before, row.after))
+        other = f" ({row.before_of})" if row.before_of not in ("", report.baseline) and before != DASH else ""
+        rows.append((row.label, f"{before}{other}", after, row.says))
+    if rows and all(before == DASH for _, before, _, _ in rows):
         return TextTable("Measured", ("", report.subject), tuple((label, after) for label, _, after, _ in rows))
     names = [precision.called(report, end) for end in (report.baseline, report.subject)]
     head = ("", names[0] or "before", names[1] or "after", "change")
-    return TextTable("Before and after", head, rows, empty="Nothing ships, so there is nothing to compare.")
-
-
-def _delta(row: Delta, baseline: str) -> tuple[str, ...]:
-    label, before, after, says = deltas.shown(row)
-    if row.before_of not in ("", baseline) and before != DASH:
-        before = f"{before} ({row.before_of})"
-    return label, before, after, says
+    return TextTable("Before and after", head, tuple(rows), empty="Nothing ships, so there is nothing to compare.")
 
 
 def variants(report: Report) -> TextTable:
@@ -72,14 +69,11 @@ def standings(report: Report) -> TextTable:
     head = ("variant", "runtime", UNITS[by], deltas.versus(report), METRICS.get(accuracy, accuracy), "size", "")
     rows = [(precision.called(report, v.name), *_variant(report, v, by)[1:], _behind(report, v)) for v in ordered]
     if by == "latency":
-        rows = [(*row[:2], _bare(v.numbers[by].value), *row[3:]) for row, v in zip(rows, ordered, strict=True)]
+        bare = [DASH if v.numbers[by].value is None else significant(v.numbers[by].known, 3) for v in ordered]
+        rows = [(*row[:2], time, *row[3:]) for row, time in zip(rows, bare, strict=True)]
     kept = [i for i in range(len(head)) if i < 2 or any(row[i] not in ("", DASH) for row in rows)]
     told = tuple(tuple(row[i] for i in kept) for row in rows)
     return TextTable("Variants", tuple(head[i] for i in kept), told, _marked(report, ordered))
-
-
-def _bare(value: float | None) -> str:
-    return DASH if value is None else significant(value, 3)
 
 
 def _marked(report: Report, ordered: Sequence[Variant]) -> int:
@@ -134,16 +128,12 @@ def _ms(value: float | None) -> str:
 def latencies(report: Report) -> TextTable:
     """Median with interval and the tail, where the runs hold it."""
     head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers", "a call without a net")
-    return TextTable(
-        "Latency", head, tuple(_latency(v) for v in deltas.ordered(report) if v.sessions), empty="Nothing was timed."
-    )
-
-
-def _latency(variant: Variant) -> tuple[str, ...]:
-    n, sessions = variant.numbers, variant.sessions
-    counts = [f"{sum(filter(None, each)):,}" for each in ((s.n for s in sessions), (s.outliers for s in sessions))]
-    tail = [text(n[p]) for p in ("p90", "p95", "p99")]
-    return variant.name, text(n["latency"], spread=True), *tail, *counts, _call(n)
+    rows = []
+    for v in (v for v in deltas.ordered(report) if v.sessions):
+        runs, outliers = (f"{sum(getattr(s, key) or 0 for s in v.sessions):,}" for key in ("n", "outliers"))
+        tail = (text(v.numbers[p]) for p in ("p90", "p95", "p99"))
+        rows.append((v.name, text(v.numbers["latency"], spread=True), *tail, runs, outliers, _call(v.numbers)))
+    return TextTable("Latency", head, tuple(rows), empty="Nothing was timed.")
 
 
 def _call(numbers: dict[str, Number]) -> str:
@@ -158,41 +148,22 @@ def _call(numbers: dict[str, Number]) -> str:
 def memory(report: Report) -> TextTable:
     """Memory is four numbers, never one."""
     head = ("variant", "artifact", "planned arena", "its largest tensor", "peak RSS over baseline", "of it file-backed")
-    rows = tuple(_memory(v) for v in deltas.ordered(report) if v.sessions)
-    return TextTable("Memory", head, rows, empty="Not measured.")
-
-
-def _memory(variant: Variant) -> tuple[str, ...]:
-    n = variant.numbers
-    peaks = (s.memory.arena_peak for s in variant.sessions if s.memory)
-    cells = [_or_why(n[key]) for key in ("size", "arena", "peak_rss", "file_backed")]
-    return variant.name, *cells[:2], next(filter(None, peaks), DASH), *cells[2:]
+    rows = []
+    for v in (v for v in deltas.ordered(report) if v.sessions):
+        size, arena, rss, file_backed = (or_why(v.numbers[key]) for key in ("size", "arena", "peak_rss", "file_backed"))
+        largest = next((s.memory.arena_peak for s in v.sessions if s.memory and s.memory.arena_peak), DASH)
+        rows.append((v.name, size, arena, largest, rss, file_backed))
+    return TextTable("Memory", head, tuple(rows), empty="Not measured.")
 
 
 def energy(report: Report) -> TextTable:
     """Gross is what the battery sees; net of idle beside it; each with what stands behind it."""
     head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "what stands behind it")
-    rows = tuple(_energy(v) for v in deltas.ordered(report) if _energy_known(v))
-    return TextTable("Energy", head, rows, empty=_no_energy(report))
-
-
-def _energy_known(variant: Variant) -> bool:
-    return any(known(variant.numbers[q.name]) for q in ENERGY)
-
-
-def _energy(variant: Variant) -> tuple[str, ...]:
-    numbers = [variant.numbers[q.name] for q in ENERGY]
-    behind = provenance(next(n for n in numbers if known(n)))
-    return variant.name, *(text(n, spread=True) if known(n) else _or_why(n) for n in numbers), behind
-
-
-def _no_energy(report: Report) -> str:
-    reasons = {v.numbers["energy_gross"].reason for v in deltas.ordered(report)}
-    return f"No energy number: {'; '.join(sorted(filter(None, reasons))) or 'no reason was given'}."
-
-
-def _or_why(n: Number) -> str:
-    return text(n, spread=True) if known(n) else f"{DASH} {n.reason}"
+    every = {v.name: [v.numbers[q.name] for q in ENERGY] for v in deltas.ordered(report)}
+    behind = {name: [provenance(n) for n in numbers if known(n)] for name, numbers in every.items()}
+    rows = tuple((name, *map(or_why, numbers), behind[name][0]) for name, numbers in every.items() if behind[name])
+    reasons = "; ".join(sorted({v.numbers["energy_gross"].reason for v in report.variants} - {""}))
+    return TextTable("Energy", head, rows, empty=f"No energy number: {reasons or 'no reason was given'}.")
 
 
 def sensors(report: Report) -> TextTable:
@@ -205,14 +176,12 @@ def sensors(report: Report) -> TextTable:
 def outputs(report: Report) -> TextTable:
     """Each output of each verified variant against the source's."""
     head = ("variant", "output", "max abs error", "SQNR", "cosine", "agreement")
-    rows = tuple((v.name, *_output(o)) for v in deltas.ordered(report) if v.verify for o in v.verify.outputs or ())
-    return TextTable("Outputs against the source", head, rows, empty="Nothing was verified.")
-
-
-def _output(o: Output) -> tuple[str, ...]:
-    sqnr = _short(o.sqnr_db, 4, o)
-    cells = _short(o.max_abs_error, 3, o), f"{sqnr} dB" if o.sqnr_db is not None else sqnr
-    return str(o.name), *cells, _short(o.cosine, 6, o), plain(o.agreement, "fraction")
+    rows = []
+    for name, o in ((v.name, o) for v in deltas.ordered(report) if v.verify for o in v.verify.outputs):
+        sqnr = f"{_short(o.sqnr_db, 4, o)}{' dB' if o.sqnr_db is not None else ''}"
+        cells = _short(o.max_abs_error, 3, o), sqnr, _short(o.cosine, 6, o), plain(o.agreement, "fraction")
+        rows.append((name, o.name, *cells))
+    return TextTable("Outputs against the source", head, tuple(rows), empty="Nothing was verified.")
 
 
 def _short(value: float | None, digits: int, output: Output) -> str:
@@ -239,15 +208,11 @@ def _metric(variant: str, m: Metric) -> tuple[str, ...]:
 def checks(report: Report) -> TextTable:
     """Each promise of each variant."""
     head = ("variant", "check", "kept", "what it says")
-    judged = [(v.name, c) for v in deltas.ordered(report) if v.verify for c in v.verify.checks or ()]
-    rows = tuple((name, c.name, _kept(c), c.says) for name, c in judged)
-    return TextTable("Checks", head, rows, empty="No check was made.")
-
-
-def _kept(check: Check) -> str:
-    if check.ok and check.decision == "undecided":
-        return "undecided"
-    return {True: "kept", False: "broken", None: "not judged"}[check.ok]
+    rows = []
+    for name, c in ((v.name, c) for v in deltas.ordered(report) if v.verify for c in v.verify.checks):
+        kept = "undecided" if c.ok and c.decision == "undecided" else KEPT[c.ok]
+        rows.append((name, c.name, kept, c.says))
+    return TextTable("Checks", head, tuple(rows), empty="No check was made.")
 
 
 def stages(report: Report) -> TextTable:
@@ -310,13 +275,12 @@ def _fallback(verify: Verification) -> list[tuple[str, ...]]:
     for op in verify.fallback:
         kinds.setdefault(op.type or op.name, []).append(op)
     ranked = sorted(kinds.items(), key=lambda kind: -(_sum(kind[1], "ms") or 0.0))
-    return [_kind(ops[0].type or DASH, ops, why) for _, ops in ranked]
-
-
-def _kind(kind: str, ops: Sequence[LeftOperator], why: str) -> tuple[str, ...]:
-    time, names = _sum(ops, "ms"), ", ".join(str(op.name) for op in ops[:3])
-    which = f"{names}, …" if len(ops) > 3 else f"{names} ({why})" if time is None and why else names
-    return str(len(ops)), kind, _ms(time), plain(_sum(ops, "share"), "fraction"), which
+    rows = []
+    for ops in (ops for _, ops in ranked):
+        time, names = _sum(ops, "ms"), ", ".join(op.name for op in ops[:3])
+        which = f"{names}, …" if len(ops) > 3 else f"{names} ({why})" if time is None and why else names
+        rows.append((str(len(ops)), ops[0].type or DASH, _ms(time), plain(_sum(ops, "share"), "fraction"), which))
+    return rows
 
 
 def _sum(ops: Sequence[LeftOperator], key: str) -> float | None:

@@ -106,7 +106,8 @@ class _Remarks:
 
 def _all_tables(told: Report) -> Iterator[RenderableType]:
     if told.deltas:
-        yield _table(tables.before_after(told), _change_styles(told))
+        called = enumerate(row.change.called if row.change else "" for row in told.deltas)
+        yield _table(tables.before_after(told), {i: CALLED[c] for i, c in called if c in CALLED})
     if len(told.variants) > 1 or not told.deltas:
         yield from ("", _Verdicts(tables.variants(told)))
     own = (
@@ -122,12 +123,6 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
     shown = [*(make(told) for make in own), *(t for s in others for t in s.tables(told)[: s.opened])]
     for table in (table for table in shown if table.rows):
         yield from ("", _table(table, {}))
-
-
-def _change_styles(report: Report) -> dict[int, str]:
-    """Row -> colour of its last cell, where a change is called."""
-    called = enumerate(row.change.called if row.change else "" for row in report.deltas)
-    return {i: CALLED[c] for i, c in called if c in CALLED}
 
 
 class _Verdicts:
@@ -152,6 +147,7 @@ class _Verdicts:
 
 
 def _table(table: TextTable, styles: Mapping[int, str]) -> RichTable:
+    """`styles`: row -> the colour of its last cell."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -54,6 +54,9 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
     count = instructions.of_variant(inputs.get("count"), name)
     why = reason if ended in ("lost", "failed", "unreached") else ""
     counted = _instructions(request, job, name, why)
+    checks = verdict.facts.get("checks", ()) if verdict else ()
+    undecided = [check["says"] for check in checks if check.get("decision") == "undecided"]
+    operators = inputs["ops"].facts["variants"].get(name) if "ops" in inputs else None
     return Variant(
         name=name,
         runtime=result.get("runtime") or declared.get("runtime") or job.target.get("runtime", ""),
@@ -62,13 +65,13 @@ def one(request: Request, job: ReportRequest, name: str) -> Variant:
         compress=[str(step.get("use", "")) for step in declared.get("compress", ())],
         verdict=msgspec.convert(ended, Verdict),
         reason=reason,
-        undecided=[*_undecided(verdict), *result.get("undecided", ())],
+        undecided=[*undecided, *result.get("undecided", ())],
         artifact=_files(artifact) if artifact else None,
         verify=_verified(verdict, job) if verdict else None,
         numbers=_numbers(request, name, sessions, why, counted),
         sessions=sessions,
         distribution=shape,
-        ops=_ops(inputs.get("ops"), name),
+        ops=msgspec.convert(operators or None, Operators | None),
         count=count,
         power_trace=power.trace(inputs.get("energy"), name),
         agree=environment.agreement(inputs.get(f"{name}/agree")),
@@ -85,11 +88,6 @@ def _verified(verdict: Artifact, job: ReportRequest) -> Verification:
         for op in found.fallback or ():
             op.ms = op.share = None
     return found
-
-
-def _undecided(verdict: Artifact | None) -> list[str]:
-    checks = verdict.facts.get("checks", ()) if verdict else ()
-    return [check["says"] for check in checks if check.get("decision") == "undecided"]
 
 
 def _broken(job: ReportRequest, name: str) -> str:
@@ -109,17 +107,17 @@ def _files(artifact: Artifact) -> BuiltArtifact:
     )
 
 
-def _ops(ops: Artifact | None, name: str) -> Operators | None:
-    operators = ops.facts["variants"].get(name) if ops else None
-    return msgspec.convert(operators, Operators) if operators else None
-
-
 def _numbers(
     request: Request, name: str, sessions: Sequence[Session], reason: str, counted: Number
 ) -> dict[str, Number]:
     artifact, verdict = request.inputs.get(f"{name}/artifact"), request.inputs.get(f"{name}/verdict")
-    why = _unmeasured(sessions, reason) if "count" not in request.inputs else reason or NOT_TIMED
-    took = latency(sessions, why)
+    crashed = [f"crashed: {s.crashed}" for s in sessions if s.crashed]
+    noisy = [f"{TOO_NOISY}: {s.noisy}" for s in sessions if s.noisy]
+    if "count" in request.inputs:
+        why = reason or NOT_TIMED
+    else:
+        why = next(iter(crashed + noisy), reason) or "no round measured it"
+    took = median(sessions, "latency", why)
     return {
         "latency": took,
         **percentiles(sessions, why),
@@ -135,24 +133,12 @@ def _numbers(
     }
 
 
-def _unmeasured(sessions: Sequence[Session], reason: str) -> str:
-    crashed = [s.crashed for s in sessions if s.crashed]
-    noisy = [s.noisy for s in sessions if s.noisy]
-    ended = f"crashed: {crashed[0]}" if crashed else f"{TOO_NOISY}: {noisy[0]}" if noisy else ""
-    return ended or reason or "no round measured it"
-
-
 def median(sessions: Sequence[Session | ExternalSession], metric: str, why: str) -> Number:
     """The median of a quantity over the sessions, with its interval."""
     each = list(values(sessions, QUANTITIES[metric].session).values())
     if not each:
         return missing(metric, why)
     return number(metric, statistics.median(each), n=len(each), source=CLOCK, **bounds(each))
-
-
-def latency(sessions: Sequence[Session | ExternalSession], why: str) -> Number:
-    """The headline: the median of the session medians."""
-    return median(sessions, "latency", why)
 
 
 def _instructions(request: Request, job: ReportRequest, name: str, reason: str) -> Number:

@@ -14,8 +14,8 @@ from edgecompress.reporting.figure_style import (
     colour,
     quantity,
 )
-from edgecompress.reporting.formatting import DASH, known, plain, text
-from edgecompress.reporting.model import Number, Report, Table
+from edgecompress.reporting.formatting import DASH, or_why, plain, text
+from edgecompress.reporting.model import Report, Table
 from edgecompress.reporting.profilers import (
     MEASURED,
     NULLABLE,
@@ -77,7 +77,7 @@ def responses(report: Report) -> TextTable:
 def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
     least = "≥ " if answer["floor"] else ""
     late = f"{answer['missed']:,} of {answer['due']:,} ({plain(answer['missed_share'], 'fraction')})"
-    energy = (_or_why(number(answer["energy_per_period"])), text(number(answer["power"]), spread=True))
+    energy = (or_why(number(answer["energy_per_period"])), text(number(answer["power"]), spread=True))
     first = (late, plain(answer["duty"], "fraction"), *energy)
     rest = ("",) * len(first)
     period = f"response, due every {plain(answer['period_ms'], 'ms')}"
@@ -90,10 +90,6 @@ def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
 
 def _percents(times: Table, least: str = "") -> list[str]:
     return [f"{least}{plain(times[p], 'ms')}" if times[p] is not None else DASH for p in PERCENTS]
-
-
-def _or_why(n: Number) -> str:
-    return text(n, spread=True) if known(n) else f"{DASH} {n.reason}"
 
 
 def figure(report: Report) -> Figure:

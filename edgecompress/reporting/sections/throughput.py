@@ -15,8 +15,8 @@ from edgecompress.reporting.figure_style import (
     quantity,
     ticks,
 )
-from edgecompress.reporting.formatting import DASH, known, plain, text
-from edgecompress.reporting.model import Number, Report, Table
+from edgecompress.reporting.formatting import DASH, or_why, plain, text
+from edgecompress.reporting.model import Report, Table
 from edgecompress.reporting.profilers import (
     MEASURED,
     NULLABLE,
@@ -72,7 +72,7 @@ def batches(report: Report) -> TextTable:
 def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
     marks = [_marks(answer, row["batch"]) for row in answer["rows"]]
     energies = [number(row["energy_per_item"]) for row in answer["rows"]]
-    energy = [_or_why(energies[0]), *(text(n, spread=True) for n in energies[1:])] if energies else []
+    energy = [or_why(energies[0]), *(text(n, spread=True) for n in energies[1:])] if energies else []
     rows = [_batch(name, row, end) for row, *end in zip(answer["rows"], energy, marks, strict=True)]
     left = answer["left_out"].items()
     return [*rows, *((name, str(batch), *[DASH] * 5, f"left out: {why}") for batch, why in left)]
@@ -85,10 +85,6 @@ def _marks(answer: Table, batch: float) -> str:
 def _batch(name: str, row: Table, end: Sequence[str]) -> tuple[str, ...]:
     times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms", "ms_per_item"))
     return name, f"{row['batch']:g}", plain(row["items_per_s"], "/s"), *times, *end
-
-
-def _or_why(n: Number) -> str:
-    return text(n, spread=True) if known(n) else f"{DASH} {n.reason}"
 
 
 def figure(report: Report) -> Figure:
