@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -27,51 +27,32 @@ def draw(request: Request) -> Artifact:
 
 def page(facts: Facts) -> str:
     """The whole of comparison.html."""
-    title = _title(facts["entries"])
+    first, *rest = (entry["label"] for entry in facts["entries"])
+    title = f"{rest[0] if len(rest) == 1 else plural(len(rest), 'report')} against {first}"
     top = tag("header", tag("p", "edgecompress comparison", class_="kicker"), tag("h1", bdi(title)))
-    compared = html.section("Side by side", _table(facts["table"]), _list(facts["sentences"]))
-    entries = html.section("What is compared", html.as_table(html.NO_VARIANT, _entries(facts["entries"])))
-    main = tag("main", top, _notes(facts), compared, _fronts(facts), entries)
+    gates = [(g["ended"], f"{g['words']}: {g['ended']}: {g['entry']} {g['says']}") for g in facts["gates"]]
+    notes = [("note" if ended == "kept" else "warning", words) for ended, words in gates]
+    notes += [("note", warning) for warning in facts["warnings"]]
+    said = tag("ul", [tag("li", bdi(line)) for line in facts["sentences"]], class_="said")
+    compared = html.section("Side by side", _table(facts["table"]), said)
+    keys = ("label", "variant", "runtime", "device")
+    rows = tuple((*(e[key] for key in keys), e["date"][:16].replace("T", " ")) for e in facts["entries"])
+    entries = TextTable("What is compared", ("report", *keys[1:], "date"), rows)
+    told = html.section(entries.title, html.as_table(html.NO_VARIANT, entries))
+    main = tag("main", top, html.notes(notes), compared, _fronts(facts), told)
     return html.document(title, main, tag("footer", tag("p", html.SIGNS_USED)))
-
-
-def _title(entries: Sequence[Facts]) -> str:
-    first, *rest = (entry["label"] for entry in entries)
-    return f"{rest[0] if len(rest) == 1 else plural(len(rest), 'report')} against {first}"
-
-
-def _notes(facts: Facts) -> Raw:
-    """How the gates ended, and what else is different."""
-    gates = [(f"{g['words']}: {g['ended']}: {g['entry']} {g['says']}", g["ended"] == "kept") for g in facts["gates"]]
-    lines = [*gates, *((warning, True) for warning in facts["warnings"])]
-    notes = [tag("li", bdi(words), class_="note" if good else "warning") for words, good in lines]
-    return tag("ul", notes, class_="notes") if notes else Raw("")
-
-
-def _list(lines: Sequence[str]) -> Raw:
-    return tag("ul", [tag("li", bdi(line)) for line in lines], class_="said")
 
 
 def _table(facts: Facts) -> Raw:
     """As the terminal shows it: a change that is called has its colour."""
-    head = tag("thead", tag("tr", [tag("th", bdi(words), scope="col") for words in facts["head"]]))
-    rows = [
-        tag("tr", tag("th", row["label"], scope="row"), [tag("td", _lines(cell)) for cell in row["cells"]])
-        for row in facts["rows"]
-    ]
-    body = tag("table", head, tag("tbody", rows), class_="rows")
-    return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label="Side by side")
-
-
-def _lines(cell: Sequence[Sequence[str]]) -> Iterator[Raw]:
-    for i, (words, called) in enumerate(cell):
-        yield Raw(f"{void('br') if i else ''}{tag('span', bdi(words), class_=called or 'number')}")
-
-
-def _entries(entries: Sequence[Facts]) -> TextTable:
-    keys = ("label", "variant", "runtime", "device")
-    rows = tuple((*(e[key] for key in keys), e["date"][:16].replace("T", " ")) for e in entries)
-    return TextTable("What is compared", ("report", *keys[1:], "date"), rows)
+    rows = []
+    for row in facts["rows"]:
+        cells = [
+            [tag("span", bdi(words), class_=called or "number") for words, called in cell] for cell in row["cells"]
+        ]
+        lines = [tag("td", Raw(void("br").join(cell))) for cell in cells]
+        rows.append(tag("tr", tag("th", row["label"], scope="row"), lines))
+    return html.grid("Side by side", facts["head"], rows)
 
 
 # --------------------------------------------------------------------------- fronts
@@ -84,7 +65,7 @@ def _fronts(facts: Facts) -> Raw:
     head = ("variant", "device", "report", "why")
     left = TextTable("Variants without all three numbers", head, tuple(map(tuple, facts["missing"])))
     inks = _inks(row[0] for row in left.rows)
-    more = [tag("details", tag("summary", left.title), html.as_table(inks, left))] if left.rows else []
+    more = [html.more(left.title, html.as_table(inks, left))] if left.rows else []
     return html.section("Accuracy, latency, energy: every variant of every report", *drawn, *none, *more)
 
 
@@ -97,7 +78,7 @@ def _front(front: Facts, place: int) -> Iterator[Raw]:
         yield from (tag("h3", bdi(front["title"])), table)
         return
     yield tag("div", html.as_figure(inks, figure), class_="figures")
-    yield tag("details", tag("summary", "As a table"), table)
+    yield html.more("As a table", table)
 
 
 def _inks(names: Iterable[str]) -> Report:

@@ -48,6 +48,7 @@ def of_variant(job: ReportRequest, name: str) -> Compressed | None:
     if not facts:
         return None
     latest = facts[::-1]
+    untouched = [left for f in facts for left in (f.get("refused"), f.get("kept"))]
     return Compressed(
         techniques=list(dict.fromkeys(base(m["technique"]) for m in steps)),
         macs=_whole([f["macs"] for f in facts if isinstance(f.get("macs"), Mapping)]),
@@ -59,14 +60,8 @@ def of_variant(job: ReportRequest, name: str) -> Compressed | None:
         layers=msgspec.convert([each for f in facts for each in _low_rank(f)], list[Layer]),
         sparsity=msgspec.convert(next((f["sparsity"] for f in latest if f.get("sparsity")), None), Sparsity | None),
         storage=_stored(job, name),
-        left={str(part): str(why) for f in facts for part, why in _untouched(f)},
+        left={str(part): str(why) for left in untouched for part, why in (left or {}).items()},
     )
-
-
-def _untouched(facts: TechniqueFacts) -> Iterator[tuple[str, str]]:
-    """The parts that a technique left as they were, with the reasons."""
-    yield from (facts.get("refused") or {}).items()
-    yield from (facts.get("kept") or {}).items()
 
 
 def base(technique: str) -> str:
@@ -181,41 +176,35 @@ def _channels(compressed: Compressed) -> str:
 def channels(report: Report) -> TextTable:
     """Each group of channels that go together."""
     head = ("variant", "group", "class", "channels", "left", "layers that make them")
-    groups = [(name, g) for name, compressed in _shown(report) for g in compressed.groups]
-    return TextTable("Channels", head, tuple(_group(name, g) for name, g in groups))
-
-
-def _group(name: str, group: Group) -> tuple[str, ...]:
-    left = f"{group.kept:,}" if group.kept else "0: gone whole"
-    return name, group.name, group.kind or DASH, f"{group.channels:,}", left, ", ".join(group.layers)
+    rows = []
+    for name, group in ((name, g) for name, compressed in _shown(report) for g in compressed.groups):
+        left = f"{group.kept:,}" if group.kept else "0: gone whole"
+        rows.append((name, group.name, group.kind or DASH, f"{group.channels:,}", left, ", ".join(group.layers)))
+    return TextTable("Channels", head, tuple(rows))
 
 
 def low_rank(report: Report) -> TextTable:
     """Each layer that became several of low rank."""
     head = ("variant", "layer", "method", "shape", "ranks", "MACs", "parameters", "error of the weight")
-    layers = [(name, each) for name, compressed in _shown(report) for each in compressed.layers]
-    return TextTable("Layers of low rank", head, tuple(_factors(name, each) for name, each in layers))
-
-
-def _factors(name: str, each: Layer) -> tuple[str, ...]:
-    sizes = (" × ".join(map(str, numbers or ())) for numbers in (each.shape, each.ranks))
-    pairs = (" → ".join(map(instructions.plain, n)) if n else DASH for n in (each.macs, each.parameters))
-    error = DASH if each.error is None else percent(each.error)
-    return name, str(each.name), str(each.method or DASH), *sizes, *pairs, error
+    rows = []
+    for name, each in ((name, each) for name, compressed in _shown(report) for each in compressed.layers):
+        sizes = (" × ".join(map(str, numbers or ())) for numbers in (each.shape, each.ranks))
+        pairs = (" → ".join(map(instructions.plain, n)) if n else DASH for n in (each.macs, each.parameters))
+        error = DASH if each.error is None else percent(each.error)
+        rows.append((name, each.name, each.method or DASH, *sizes, *pairs, error))
+    return TextTable("Layers of low rank", head, tuple(rows))
 
 
 def sparsity(report: Report) -> TextTable:
     """Each weight in which zeros were made, or why none were."""
     head = ("variant", "layer", "pattern", "weights", "of them zero", "share", "why not")
     sparsities = [(name, compressed.sparsity) for name, compressed in _shown(report) if compressed.sparsity]
-    rows = tuple((name, *_zeros(row, sparse.kind)) for name, sparse in sparsities for row in sparse.rows)
-    return TextTable("Zero weights", head, rows)
-
-
-def _zeros(row: SparseRow, kind: str) -> tuple[str, ...]:
-    share = percent(row.zeros / row.elements) if row.elements else DASH
-    sizes = (f"{row.elements:,}", f"{row.zeros:,}")
-    return row.name, kind if row.pruned else DASH, *sizes, share, row.why
+    rows = []
+    for name, kind, row in ((name, sparse.kind, row) for name, sparse in sparsities for row in sparse.rows):
+        share = percent(row.zeros / row.elements) if row.elements else DASH
+        sizes = (f"{row.elements:,}", f"{row.zeros:,}", share)
+        rows.append((name, row.name, kind if row.pruned else DASH, *sizes, row.why))
+    return TextTable("Zero weights", head, tuple(rows))
 
 
 def storage(report: Report) -> TextTable:

@@ -184,20 +184,14 @@ def warnings(report: Report) -> Iterator[str]:
 def table(report: Report) -> TextTable:
     """What was taken out of each, and what the device gained by it."""
     head = ("variant", "by", "MACs", "zero weights", "beside", "bought", "asked for: found")
-    return TextTable("What it bought", head, tuple(_row(g) for g in report.gains))
-
-
-def _row(gain: Gain) -> tuple[str, ...]:
-    macs = reduction(gain.fewer_macs, "").strip() if gain.fewer_macs else DASH
-    zero = percent(gain.zeros) if gain.zeros else DASH
-    by = ", ".join(gain.techniques)
-    return gain.variant, by, macs, zero, gain.twin or DASH, _cell(gain), gain.asked or DASH
-
-
-def _cell(gain: Gain) -> str:
-    if not gain.change:
-        return f"{DASH} {gain.reason}"
-    return f"{'nothing: ' if gain.gained is False else ''}{_change(gain)}, {_standing(gain)}"
+    rows = []
+    for g in report.gains:
+        taken = reduction(g.fewer_macs, "").strip() if g.fewer_macs else DASH, percent(g.zeros) if g.zeros else DASH
+        bought = f"{DASH} {g.reason}"
+        if g.change:
+            bought = f"{'nothing: ' if g.gained is False else ''}{_change(g)}, {_standing(g)}"
+        rows.append((g.variant, ", ".join(g.techniques), *taken, g.twin or DASH, bought, g.asked or DASH))
+    return TextTable("What it bought", head, tuple(rows))
 
 
 def figure(report: Report) -> Figure:
@@ -232,12 +226,9 @@ def _spec(values: Values) -> Spec:
     rule = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5}
     intervals = layer(spans, rule, x=also(x, "low"), x2={"field": "high"}, y=y)
     one = layer([{"one": 1}], {"type": "rule", "color": "var(--ink)"}, x=x)
-    dots = [_dots(values, hollow, (x, y)) for hollow in (False, True)]
-    return unit(48 + 30 * len(values), [one, promises, intervals, *filter(None, dots)])
-
-
-def _dots(values: Values, hollow: bool, axes: tuple[Spec, Spec]) -> Spec | None:
-    own = [v for v in values if v["hollow"] == hollow]
-    dashes = {"strokeDash": [3, 2]} if hollow else {}
-    mark = {"type": "point", "size": 90, "strokeWidth": 1.8, **dashes}
-    return described(own, mark, "gain", x=also(axes[0], "factor"), y=axes[1], **paint()) if own else None
+    dots = []
+    for hollow, dashes in ((False, {}), (True, {"strokeDash": [3, 2]})):
+        mark = {"type": "point", "size": 90, "strokeWidth": 1.8, **dashes}
+        if own := [v for v in values if v["hollow"] == hollow]:
+            dots.append(described(own, mark, "gain", x=also(x, "factor"), y=y, **paint()))
+    return unit(48 + 30 * len(values), [one, promises, intervals, *dots])

@@ -28,8 +28,14 @@ def rows(report: Report) -> Sequence[ExternalRow]:
 def table(report: Report) -> TextTable:
     """How fast each device is, the fastest first, and what to know of that."""
     head = (TITLE.lower(), "median", "p90", "p99", "inferences/s", "sessions", "runs", "note")
-    named = zip(names(rows(report)), rows(report), strict=True)
-    return TextTable(TITLE, head, tuple((name, *_row(row)) for name, row in named))
+    told = []
+    for name, row in zip(names(rows(report)), rows(report), strict=True):
+        n, step_ms = row.numbers, row.clock_step_ns / 1e6
+        times = (timed(n["latency"], step_ms, spread=True), *(timed(n[key], step_ms) for key in ("p90", "p99")))
+        rate = significant(n["throughput"].known, 3) if known(n["throughput"]) else DASH
+        counts = str(len(row.sessions)), f"{sum(s.n for s in row.sessions):,}"
+        told.append((name, *times, rate, *counts, "; ".join(row.says)))
+    return TextTable(TITLE, head, tuple(told))
 
 
 def short(report: Report) -> TextTable:
@@ -38,13 +44,6 @@ def short(report: Report) -> TextTable:
     shown = [whole.head.index(name) for name in (whole.head[0], "median", "inferences/s", "sessions", "note")]
     head, *body = (tuple(row[i] for i in shown) for row in (whole.head, *whole.rows))
     return TextTable(TITLE, head, tuple(body))
-
-
-def _row(row: ExternalRow) -> tuple[str, ...]:
-    n, step_ms = row.numbers, row.clock_step_ns / 1e6
-    times = (timed(n["latency"], step_ms, spread=True), *(timed(n[key], step_ms) for key in ("p90", "p99")))
-    runs = sum(s.n for s in row.sessions)
-    return *times, _rate(n), str(len(row.sessions)), f"{runs:,}", "; ".join(row.says)
 
 
 def names(rows: Sequence[ExternalRow]) -> list[str]:
@@ -63,20 +62,14 @@ def timed(n: Number, step_ms: float, spread: bool = False) -> str:
     if not known(n):
         return DASH
     factor, unit_ = scaled(n.known, n.unit)
-    value, *ends = (significant(ms / factor, _digits(ms, step_ms)) for ms in (n.value, n.low, n.high) if ms)
+    value, *ends = (significant(ms / factor, _held(ms / step_ms)) for ms in (n.value, n.low, n.high) if ms)
     shown = f" [{', '.join(ends)}]" if spread and len(ends) == 2 and {*ends} != {value} else ""
     return f"{value} {unit_}{shown}"
 
 
-def _digits(ms: float, step_ms: float) -> int:
-    """Four at most, as of any latency."""
-    return min(4, max(1, math.floor(math.log10(ms / step_ms)) + 1))
-
-
-def _rate(n: dict[str, Number]) -> str:
-    if not known(n["throughput"]):
-        return DASH
-    return significant(n["throughput"].known, 3)
+def _held(steps: float) -> int:
+    """How many digits so many steps hold: four at most, as of any latency."""
+    return min(4, max(1, math.floor(math.log10(steps)) + 1))
 
 
 def places(report: Report) -> TextTable:
@@ -112,18 +105,14 @@ def sessions(report: Report) -> TextTable:
     """Each run of a benchmark: a file of the folder's `measured`."""
     head = ("device", "file", "began", "warm-up", "runs", "outliers", "median", "p90", "clock", "its step", "self-test")
     named = zip(names(rows(report)), rows(report), strict=True)
-    every = tuple((name, *_session(row, s)) for name, row in named for s in row.sessions)
-    return TextTable("Every session on other devices", head, every)
-
-
-def _session(row: ExternalRow, s: ExternalSession) -> tuple[str, ...]:
-    times = (_alone(ms, s.step_ns) for ms in (s.median_ms, s.p90_ms))
-    run = (s.started, plural(s.warmup, "run"), f"{s.n:,}", str(s.outliers))
-    return f"measured/{s.round}.json", *run, *times, row.clock, step(s.step_ns), row.self_test
-
-
-def _alone(ms: float | None, step_ns: int) -> str:
-    return DASH if ms is None else timed(Number("", ms, "ms"), step_ns / 1e6)
+    every = []
+    for name, row in named:
+        for s in row.sessions:
+            each = (s.median_ms, s.p90_ms)
+            times = (DASH if ms is None else timed(Number("", ms, "ms"), s.step_ns / 1e6) for ms in each)
+            run = (s.started, plural(s.warmup, "run"), f"{s.n:,}", str(s.outliers))
+            every.append((name, f"measured/{s.round}.json", *run, *times, row.clock, step(s.step_ns), row.self_test))
+    return TextTable("Every session on other devices", head, tuple(every))
 
 
 def step(ns: int) -> str:

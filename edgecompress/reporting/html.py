@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,7 +29,7 @@ from edgecompress.reporting import (
 from edgecompress.reporting.figure_style import Figure, Panel, colour, dash
 from edgecompress.reporting.formatting import interval, known, provenance, text
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
-from edgecompress.reporting.model import SCHEMA, Delta, Gain, Report
+from edgecompress.reporting.model import SCHEMA, Delta, Report
 from edgecompress.reporting.tables import TextTable
 
 Make: TypeAlias = Callable[[Report], TextTable]
@@ -51,6 +51,7 @@ TILES = (
     "throughput",
 )
 SHOWN_TILES = 6
+GAINED = {True: "better", False: "warning", None: ""}  # the class of a gain
 NO_VARIANT = Report(schema=SCHEMA, variants=[])  # of a page whose tables and figures name none
 SIGNS = {"shipped": "✓", "undecided": "?", "measured": "✓", "nothing": "✕", "failed": "✕"}
 SIGNS_USED = (
@@ -63,8 +64,10 @@ WORDS["failed"] = "Failed"
 def page(report: Report) -> str:
     """The whole of report.html."""
     title = report.title or "edgecompress report"
-    main = tag("main", _header(report, title), _verdict(report), _notes(report), *_sections(report))
-    return document(title, main, _footer(report))
+    told = notes([(note.level, note.text) for note in report.notes])
+    main = tag("main", _header(report, title), _verdict(report), told, *_sections(report))
+    made = f"Made by edgecompress {report.versions.get('edgecompress', '')} from report.json ({report.schema})."
+    return document(title, main, tag("footer", tag("p", SIGNS_USED), tag("p", made)))
 
 
 def document(title: str, *body: Raw) -> str:
@@ -134,8 +137,9 @@ def _tile(row: Delta) -> Raw:
     )
 
 
-def _notes(report: Report) -> Raw:
-    lines = [tag("li", bdi(note.text), class_=note.level) for note in report.notes]
+def notes(told: Sequence[tuple[str, str]]) -> Raw:
+    """What must not be overlooked: "warning" or "note", and the words."""
+    lines = [tag("li", bdi(words), class_=level) for level, words in told]
     return tag("ul", lines, class_="notes") if lines else Raw("")
 
 
@@ -156,36 +160,46 @@ def _sections(report: Report) -> list[Raw]:
         *_smaller(report, fig),
         _speed(report, rows, fig),
         *_profilers(report, fig),
-        section("Operators", rows(tables.operators), *_operators(report, fig)),
-        section("Does it compute the same", *_proof(report, rows)),
+        section(
+            "Operators",
+            rows(tables.operators),
+            *_titled(report, tables.fallback, estimates.left, bottleneck.table),
+            fig("operators"),
+            *_inside(report, "operators", fig),
+        ),
+        section(
+            "Does it compute the same",
+            *_titled(report, environment.agreed, tables.precisions, tables.metrics, tables.outputs),
+            more("Every check", rows(tables.checks)),
+        ),
         section("Memory", rows(tables.memory), *_inside(report, "memory", fig)),
-        section("Energy", rows(tables.energy), *_energy(report, fig)),
+        section(
+            "Energy",
+            rows(tables.energy),
+            fig("energy", "power"),
+            *_folded(report, power.table),
+            *_tradeoffs(report, fig),
+            *_folded(report, tables.sensors),
+        ),
         *_elsewhere(report, fig),
-        tag("div", _data(report), _environment(report), class_="columns"),
-        section("How it was made", *_making(report, rows)),
+        tag("div", *_around(report), class_="columns"),
+        section(
+            "How it was made",
+            more("Stages", rows(tables.stages)),
+            more("Effective configuration", rows(tables.configuration)),
+            more("Files and their sha256", rows(tables.files)),
+        ),
     ]
-
-
-def _operators(report: Report, fig: Draw) -> Iterator[Raw]:
-    """Those that left the accelerator, those that take the time, and what bounds them."""
-    yield from (*_titled(report, tables.fallback), *_titled(report, estimates.left))
-    yield from (*_titled(report, bottleneck.table), fig("operators"), *_inside(report, "operators", fig))
-
-
-def _energy(report: Report, fig: Draw) -> Iterator[Raw]:
-    """The power over time, what one inference takes, and by which sensors that is known."""
-    yield fig("energy", "power")
-    yield from (*_folded(report, power.table), *_tradeoffs(report, fig), *_folded(report, tables.sensors))
 
 
 def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
     """What was taken out of the nets, what it bought, how the strength was found, and how they were trained."""
     parts = (compression.channels, compression.low_rank, compression.sparsity, compression.storage, compression.left)
     if report.gains:
-        sentences = tag("ul", [tag("li", bdi(g.says), class_=_called(g)) for g in report.gains], class_="said")
-        words = tag("div", sentences, _more("In numbers", as_table(report, compression_gains.table(report))))
+        sentences = tag("ul", [tag("li", bdi(g.says), class_=GAINED[g.gained]) for g in report.gains], class_="said")
+        words = tag("div", sentences, more("In numbers", as_table(report, compression_gains.table(report))))
         yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
-    for title, table, drawn, more in (
+    for title, table, drawn, folded in (
         ("What was compressed", compression.table, ("compressed",), parts),
         (
             "How the strength was found",
@@ -197,15 +211,10 @@ def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
     ):
         if table(report).rows:
             near = _titled(report, strength_search.neighbours) if table is strength_search.table else []
-            folded = [part for make in more for part in _folded(report, make)]
-            yield section(title, as_table(report, table(report)), *near, fig(*drawn), *folded)
+            yield section(title, as_table(report, table(report)), *near, fig(*drawn), *_folded(report, *folded))
     for each in registry.sections():
         if not (each.profiler or each.place) and each.tables(report)[0].rows:
             yield section(each.title, *_own(report, each, fig))
-
-
-def _called(gain: Gain) -> str:
-    return {True: "better", False: "warning", None: ""}[gain.gained]
 
 
 def _speed(report: Report, rows: Show, fig: Draw) -> Raw:
@@ -215,7 +224,7 @@ def _speed(report: Report, rows: Show, fig: Draw) -> Raw:
     if before_after.ranked_by(report) != "latency":
         kernels = [tag("li", bdi(line)) for line in instructions.kernels(report)]
         return section("Instructions", rows(instructions.table), tag("ul", kernels, class_="said"), fig("instructions"))
-    every = _more("Every session", rows(tables.sessions))
+    every = more("Every session", rows(tables.sessions))
     return section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
 
 
@@ -234,7 +243,7 @@ def _own(report: Report, told: SectionPlugin, fig: Draw) -> list[Raw]:
     first, rest = told.tables(report)[: told.opened], told.tables(report)[told.opened :]
     shown = [as_table(report, table) for table in first if table.rows or table.empty]
     drawn = [figure.name for figure in told.figures(report)] if told.figures else []
-    return [*shown, *([fig(*drawn)] if drawn else []), *(_more(t.title, as_table(report, t)) for t in rest if t.rows)]
+    return [*shown, *([fig(*drawn)] if drawn else []), *(more(t.title, as_table(report, t)) for t in rest if t.rows)]
 
 
 def _inside(report: Report, place: str, fig: Draw) -> list[Raw]:
@@ -247,66 +256,43 @@ def _elsewhere(report: Report, fig: Draw) -> Iterator[Raw]:
     """Where packages' benchmarks ran."""
     if external_section.rows(report):
         first = as_table(report, external_section.table(report))
-        more = (part for make in (external_section.places, external_section.sessions) for part in _folded(report, make))
-        yield section(external_section.TITLE, first, fig("elsewhere"), *more)
+        folded = _folded(report, external_section.places, external_section.sessions)
+        yield section(external_section.TITLE, first, fig("elsewhere"), *folded)
 
 
 def _tradeoffs(report: Report, fig: Draw) -> list[Raw]:
     """Where there are at least two points to hold against each other."""
     rows = report.pareto
     return (
-        [fig("pareto"), _more("Accuracy, latency, energy", as_table(report, pareto.table(rows)))]
+        [fig("pareto"), more("Accuracy, latency, energy", as_table(report, pareto.table(rows)))]
         if len(rows) > 1
         else []
     )
 
 
-def _folded(report: Report, make: Make) -> list[Raw]:
-    """A table behind its title, where there is something in it."""
-    table = make(report)
-    return [_more(table.title, as_table(report, table))] if table.rows else []
+def _folded(report: Report, *makes: Make) -> list[Raw]:
+    """Tables behind their titles, where there is something in them."""
+    shown = (make(report) for make in makes)
+    return [more(table.title, as_table(report, table)) for table in shown if table.rows]
 
 
-def _proof(report: Report, rows: Show) -> list[Raw]:
-    return [
-        *_titled(report, environment.agreed),
-        *_titled(report, tables.precisions),
-        *_titled(report, tables.metrics),
-        *_titled(report, tables.outputs),
-        _more("Every check", rows(tables.checks)),
-    ]
+def _titled(report: Report, *makes: Make) -> list[Raw]:
+    """Tables with their titles above, where there is something to show."""
+    shown = (table for table in (make(report) for make in makes) if table.rows or table.empty)
+    return [part for table in shown for part in (tag("h3", table.title), as_table(report, table))]
 
 
-def _titled(report: Report, make: Make) -> list[Raw]:
-    """A table with its title above, where there is something to show."""
-    table = make(report)
-    return [tag("h3", table.title), as_table(report, table)] if table.rows or table.empty else []
-
-
-def _making(report: Report, rows: Show) -> list[Raw]:
-    parts = (
-        ("Stages", tables.stages),
-        ("Effective configuration", tables.configuration),
-        ("Files and their sha256", tables.files),
-    )
-    return [_more(title, rows(make)) for title, make in parts]
-
-
-def _data(report: Report) -> Raw:
-    source = _more("Source", as_table(report, _source(report)))
-    return section("Data", as_table(report, tables.data(report)), source)
-
-
-def _environment(report: Report) -> Raw:
+def _around(report: Report) -> Iterator[Raw]:
+    """What it was given, and where it ran."""
+    source = tables.pairs("Source", {k: v for k, v in report.source.items() if k != "preprocess"})
+    yield section("Data", as_table(report, tables.data(report)), more("Source", as_table(report, source)))
     installed = tables.pairs("Installed here", report.versions)
-    more = _more("Installed here", as_table(report, installed))
-    return section(
-        "Environment", as_table(report, environment.table(report)), *_titled(report, environment.runtimes), more
+    yield section(
+        "Environment",
+        as_table(report, environment.table(report)),
+        *_titled(report, environment.runtimes),
+        more("Installed here", as_table(report, installed)),
     )
-
-
-def _source(report: Report) -> TextTable:
-    return tables.pairs("Source", {k: v for k, v in report.source.items() if k != "preprocess"})
 
 
 def section(title: str, *parts: Raw) -> Raw:
@@ -314,7 +300,8 @@ def section(title: str, *parts: Raw) -> Raw:
     return tag("section", tag("h2", title), *parts)
 
 
-def _more(title: str, *parts: Raw) -> Raw:
+def more(title: str, *parts: Raw) -> Raw:
+    """Parts behind a title that opens them."""
     return tag("details", tag("summary", title), *parts)
 
 
@@ -322,17 +309,19 @@ def as_table(report: Report, table: TextTable) -> Raw:
     """A table, or why it is empty; the names of variants with the colours of the figures."""
     if not table.rows:
         return tag("p", table.empty, class_="empty") if table.empty else Raw("")
-    head = tag("thead", tag("tr", [tag("th", bdi(h), scope="col") for h in table.head])) if any(table.head) else Raw("")
-    rows = [_row(report, row, table, i) for i, row in enumerate(table.rows)]
-    body = tag("table", head, tag("tbody", rows), class_="facts" if not head else "rows")
-    return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=table.title)
+    rows = []
+    for i, (name, *cells) in enumerate(table.rows):
+        first = [_swatch(report, name), " ", bdi(name)] if table.head[0] == "variant" else [bdi(name)]
+        row = [tag("th", first, scope="row"), *map(_cell, cells)]
+        rows.append(tag("tr", row, class_="marked") if i == table.marked else tag("tr", row))
+    return grid(table.title, table.head, rows)
 
 
-def _row(report: Report, row: tuple[str, ...], table: TextTable, place: int) -> Raw:
-    named = table.head[0] == "variant"
-    first = [_swatch(report, row[0]), " ", bdi(row[0])] if named else [bdi(row[0])]
-    cells = [tag("th", first, scope="row"), *(_cell(cell) for cell in row[1:])]
-    return tag("tr", cells, class_="marked") if place == table.marked else tag("tr", cells)
+def grid(title: str, head: Sequence[str], rows: Sequence[Raw]) -> Raw:
+    """The <table> of <tr>s; one that is wider than the page is scrolled alone."""
+    named = tag("thead", tag("tr", [tag("th", bdi(h), scope="col") for h in head])) if any(head) else Raw("")
+    body = tag("table", named, tag("tbody", rows), class_="rows" if named else "facts")
+    return tag("div", body, class_="scroll", tabindex="0", role="region", aria_label=title)
 
 
 def _cell(cell: str) -> Raw:
@@ -352,18 +341,14 @@ def as_figure(report: Report, figure: Figure) -> Raw:
     pictures = zip(figure.panels, figures.drawn(figure), strict=True)
     panels = [_panel(report, panel, Raw(svg)) for panel, svg in pictures]
     caption = tag("figcaption", bdi(figure.caption))
+    key = [tag("li", _swatch(report, name), " ", bdi(words)) for name, words in figure.key]
     shape = "many" if len(panels) > 1 else "one" if figure.key else "plain"
     parts = (
         tag("h3", figure.title),
         tag("div", panels, class_="panels"),
-        tag("div", _key(report, figure), caption, class_="words"),
+        tag("div", tag("ul", key, class_="key") if key else Raw(""), caption, class_="words"),
     )
     return tag("figure", *parts, class_=f"figure {shape}", id=f"figure-{figure.name}")
-
-
-def _key(report: Report, figure: Figure) -> Raw:
-    lines = [tag("li", _swatch(report, name), " ", bdi(words)) for name, words in figure.key]
-    return tag("ul", lines, class_="key") if lines else Raw("")
 
 
 def _panel(report: Report, panel: Panel, svg: Raw) -> Raw:
@@ -377,8 +362,3 @@ def _panel(report: Report, panel: Panel, svg: Raw) -> Raw:
         class_="panel",
         data_variant=panel.variant,
     )
-
-
-def _footer(report: Report) -> Raw:
-    made = f"Made by edgecompress {report.versions.get('edgecompress', '')} from report.json ({report.schema})."
-    return tag("footer", tag("p", SIGNS_USED), tag("p", made))

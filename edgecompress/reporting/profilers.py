@@ -39,7 +39,7 @@ def _answer(name: str, raw: Table) -> Outcome:
     """What is known of a variant, or why nothing is."""
     if "crashed" in raw:
         return Outcome(f"crashed: {raw['crashed']}")
-    answer = {key: thinned(value) for key, value in raw.items() if key != "environment"}
+    answer: Table = {key: thinned(value) for key, value in raw.items() if key != "environment"}
     shape = next((section.shape for section in registry.sections() if section.profiler == name), {})
     if wrong := next(_wrong(answer, shape, ""), ""):
         return Outcome(f"its answer cannot be read: {wrong}")

@@ -145,19 +145,17 @@ def operators(report: Report) -> TextTable:
         "of its roof",
         "bound by",
     )
-    rows = tuple(_listed(name, op) for name, roofline in _shown(report) for op in _slowest(roofline.ops)[:LISTED])
-    return TextTable(f"The {LISTED} slowest under the roof", head, rows)
+    rows = []
+    for name, op in ((name, op) for name, roofline in _shown(report) for op in _slowest(roofline.ops)[:LISTED]):
+        counts = (f"{op.macs:,}", plain(op.bytes, "bytes"))
+        intensity = DASH if op.flops_per_byte is None else significant(op.flops_per_byte, 3)
+        rates = (intensity, significant(op.gflops, 3), plain(op.of_roof, "fraction"))
+        rows.append((name, op.name, op.type, plain(op.ms, "ms"), *counts, *rates, op.bound))
+    return TextTable(f"The {LISTED} slowest under the roof", head, tuple(rows))
 
 
 def _slowest(ops: Sequence[RoofOperator]) -> list[RoofOperator]:
     return sorted(ops, key=lambda op: -float(op.ms))
-
-
-def _listed(name: str, op: RoofOperator) -> tuple[str, ...]:
-    counts = (f"{op.macs:,}", plain(op.bytes, "bytes"))
-    intensity = DASH if op.flops_per_byte is None else significant(op.flops_per_byte, 3)
-    rates = (intensity, significant(op.gflops, 3), plain(op.of_roof, "fraction"))
-    return name, op.name, op.type, plain(op.ms, "ms"), *counts, *rates, op.bound
 
 
 # ------------------------------------------------------------------ figure
@@ -168,15 +166,13 @@ def figure(report: Report) -> Figure:
     shown = [(name, roofline) for name, roofline in _shown(report) if any(op.macs for op in roofline.ops)]
     if not shown:
         return Figure("roofline", _TITLE, "")
-    panels = tuple(Panel(_heading(roofline), _spec(roofline, colour(report, name)), name) for name, roofline in shown)
+    panels = []
+    for name, roofline in shown:
+        dots = plural(sum(bool(op.macs) for op in roofline.ops), "operator")
+        heading = f"{dots} under {plain(roofline.gflops, 'GFLOP/s')}, {plain(roofline.gb_per_s, 'GB/s')}"
+        panels.append(Panel(heading, _spec(roofline, colour(report, name)), name))
     doubts = sorted({roofline.doubt for _, roofline in shown} - {""})
-    return Figure("roofline", _TITLE, " ".join([_CAPTION, *(f"In doubt: {why}." for why in doubts)]), panels)
-
-
-def _heading(roofline: Roofline) -> str:
-    dots = sum(bool(op.macs) for op in roofline.ops)
-    roofs = f"{plain(roofline.gflops, 'GFLOP/s')}, {plain(roofline.gb_per_s, 'GB/s')}"
-    return f"{plural(dots, 'operator')} under {roofs}"
+    return Figure("roofline", _TITLE, " ".join([_CAPTION, *(f"In doubt: {why}." for why in doubts)]), tuple(panels))
 
 
 def _spec(roofline: Roofline, fill: str) -> Spec:

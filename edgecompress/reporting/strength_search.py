@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -105,34 +104,29 @@ def saved(report: Report) -> TextTable:
 def trials(report: Report) -> TextTable:
     """Each trial: what it was asked to leave, what it left."""
     head = ("variant", "trial", "asked to leave", "measured", "left of the parts", "note")
-    tried = [(f, i, t) for f in report.fits for i, t in enumerate(f.trials, 1)]
-    return TextTable("Trials", head, tuple(_trial(f, i, t) for f, i, t in tried))
-
-
-def _trial(fit: Fit, place: int, trial: Trial) -> tuple[str, ...]:
-    note = ", ".join(filter(None, ("chosen" if trial.chosen else "", trial.reason)))
-    ends = _share(trial.keep), _share(trial.ratio)
-    return fit.variant, str(place), *ends, _widths(trial.kept), note
-
-
-def _widths(kept: Mapping[str, int]) -> str:
-    """`2 of 0, 9 of 16, 4 of 32`: how many parts are left with which width (by low rank: with what part of MACs)."""
-    counted = Counter(kept.values())
-    return ", ".join(f"{counted[width]} of {width}" for width in sorted(counted)) or DASH
+    rows = []
+    for fit, i, trial in ((f, i, t) for f in report.fits for i, t in enumerate(f.trials, 1)):
+        note = ", ".join(filter(None, ("chosen" if trial.chosen else "", trial.reason)))
+        counted = sorted(Counter(trial.kept.values()).items())  # by width (by low rank: by what part of MACs)
+        widths = ", ".join(f"{parts} of {width}" for width, parts in counted) or DASH
+        rows.append((fit.variant, str(i), _share(trial.keep), _share(trial.ratio), widths, note))
+    return TextTable("Trials", head, tuple(rows))
 
 
 def neighbours(report: Report) -> TextTable:
     """Where no width lay between: in what the two trials on either side of the goal differ."""
-    pairs = [(f, chosen(f), beside(f)) for f in report.fits]
+    rows = []
+    for fit in report.fits:
+        best, wider = chosen(fit), beside(fit)
+        if best is None or wider is None:
+            continue
+        rows.append((fit.variant, "all, measured", _share(best.ratio), _share(wider.ratio)))
+        for part in dict.fromkeys((*best.kept, *wider.kept)):
+            widths = [str(trial.kept.get(part, DASH)) for trial in (best, wider)]
+            if widths[0] != widths[1]:
+                rows.append((fit.variant, part, *widths))
     head = ("variant", "part", "chosen", "the next wider one")
-    rows = tuple(row for f, a, b in pairs if a and b for row in _neighbours(f.variant, a, b))
-    return TextTable("Neighbours: no width lies between", head, rows)
-
-
-def _neighbours(variant: str, a: Trial, b: Trial) -> list[tuple[str, ...]]:
-    kept = a.kept, b.kept
-    rows = [(variant, part, *(str(k.get(part, DASH)) for k in kept)) for part in dict.fromkeys((*kept[0], *kept[1]))]
-    return [(variant, "all, measured", _share(a.ratio), _share(b.ratio)), *(r for r in rows if r[2] != r[3])]
+    return TextTable("Neighbours: no width lies between", head, tuple(rows))
 
 
 # ------------------------------------------------------------------ figures
@@ -140,20 +134,20 @@ def _neighbours(variant: str, a: Trial, b: Trial) -> list[tuple[str, ...]]:
 
 def figure(report: Report) -> Figure:
     """Of each fit what each cell saves, and the way of the trials to the goal."""
-    panels = tuple(panel for fit in report.fits for panel in _panels(fit, colour(report, fit.variant)))
-    return Figure("fits", "What each class saves, then trials", _caption(report.fits) if panels else "", panels)
-
-
-def _panels(fit: Fit, fill: str) -> Iterator[Panel]:
-    if fit.saved:
-        yield Panel(_heading(fit), _cells(fit, fill), fit.variant)
-    if fit.trials:
-        yield Panel(_way(fit), _trials(fit, fill), fit.variant)
-
-
-def _caption(fits: Sequence[Fit]) -> str:
-    what = " or ".join(dict.fromkeys(map(_what, fits)))
-    return _CAPTION.format(what=what) + (" Dashed and hollow is simulated." if any(map(_hollow, fits)) else "")
+    panels = []
+    for fit in report.fits:
+        fill, best = colour(report, fit.variant), chosen(fit)
+        if fit.saved:
+            dense = f"dense {plain(fit.dense_ms, 'ms')}, " if fit.dense_ms is not None else ""
+            heading = f"{plural(len(fit.saved), 'cell')}: {dense}{fit.runtime}, {fit.status}"
+            panels.append(Panel(heading, _cells(fit, fill), fit.variant))
+        if fit.trials:
+            ended = f"found {_share(best.ratio)}" if best else "not found"
+            heading = f"{plural(len(fit.trials), 'trial')}: {goal_text(fit)}, {ended}"
+            panels.append(Panel(heading, _trials(fit, fill), fit.variant))
+    caption = _CAPTION.format(what=" or ".join(dict.fromkeys(map(_what, report.fits))))
+    caption += " Dashed and hollow is simulated." if any(map(_hollow, report.fits)) else ""
+    return Figure("fits", "What each class saves, then trials", caption if panels else "", tuple(panels))
 
 
 def _hollow(fit: Fit) -> bool:
@@ -162,17 +156,6 @@ def _hollow(fit: Fit) -> bool:
 
 def _dashes(fit: Fit) -> dict[str, Json]:
     return {"strokeDash": [3, 2]} if _hollow(fit) else {}
-
-
-def _heading(fit: Fit) -> str:
-    dense = f"dense {plain(fit.dense_ms, 'ms')}, " if fit.dense_ms is not None else ""
-    return f"{plural(len(fit.saved), 'cell')}: {dense}{fit.runtime}, {fit.status}"
-
-
-def _way(fit: Fit) -> str:
-    best = chosen(fit)
-    ended = f"found {_share(best.ratio)}" if best else "not found"
-    return f"{plural(len(fit.trials), 'trial')}: {goal_text(fit)}, {ended}"
 
 
 def _cells(fit: Fit, fill: str) -> Spec:

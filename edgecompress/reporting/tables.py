@@ -275,7 +275,7 @@ def _fallback(verify: Verification) -> list[tuple[str, ...]]:
     for op in verify.fallback:
         kinds.setdefault(op.type or op.name, []).append(op)
     ranked = sorted(kinds.items(), key=lambda kind: -(_sum(kind[1], "ms") or 0.0))
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for ops in (ops for _, ops in ranked):
         time, names = _sum(ops, "ms"), ", ".join(op.name for op in ops[:3])
         which = f"{names}, …" if len(ops) > 3 else f"{names} ({why})" if time is None and why else names

@@ -9,8 +9,8 @@ import msgspec
 
 from edgecompress.reporting.figure_style import Figure, Panel, Values, axis, colour, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
-from edgecompress.reporting.model import Epoch, Report, Training, Variant
-from edgecompress.reporting.request import MadeStep, ReportRequest, TechniqueFacts
+from edgecompress.reporting.model import Report, Training, Variant
+from edgecompress.reporting.request import ReportRequest, TechniqueFacts
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
@@ -25,17 +25,16 @@ _DENSE = " The level line is the source's own score, on the test split: to tell 
 
 def of_variant(job: ReportRequest, name: str) -> list[Training]:
     """Each training of a variant, in order; empty where there was none."""
-    return [_run(m) for m in job.steps(name) if _trained(m["facts"])]
+    runs = []
+    for step in (step for step in job.steps(name) if _trained(step["facts"])):
+        known = {key: value for key, value in step["facts"].items() if value is not None}
+        runs.append(msgspec.convert({**known, "technique": step["technique"]}, Training))
+    return runs
 
 
 def _trained(facts: TechniqueFacts) -> bool:
     epochs = facts.get("epochs")
     return isinstance(epochs, list) and bool(epochs) and all(isinstance(e, Mapping) and "epoch" in e for e in epochs)
-
-
-def _run(step: MadeStep) -> Training:
-    known = {key: value for key, value in step["facts"].items() if value is not None}
-    return msgspec.convert({**known, "technique": step["technique"]}, Training)
 
 
 def _shown(report: Report) -> list[tuple[Variant, Training]]:
@@ -48,13 +47,12 @@ def _shown(report: Report) -> list[tuple[Variant, Training]]:
 def table(report: Report) -> TextTable:
     """Each training in a row: what it saw, where it began and ended, and how it was set."""
     head = ("variant", "by", "trained on", "epochs", "loss", "select", "how")
-    return TextTable("Training", head, tuple(_row(v.name, run) for v, run in _shown(report)))
-
-
-def _row(name: str, run: Training) -> tuple[str, ...]:
-    saw = f"{plural(run.samples or 0, 'item')} of the split {run.split}"
-    ends = (" → ".join(dict.fromkeys(_ends(run, key))) or DASH for key in ("loss", "select"))
-    return name, run.technique, saw, str(len(run.epochs)), *ends, _how(run)
+    rows = []
+    for v, run in _shown(report):
+        saw = f"{plural(run.samples or 0, 'item')} of the split {run.split}"
+        ends = (" → ".join(dict.fromkeys(_ends(run, key))) or DASH for key in ("loss", "select"))
+        rows.append((v.name, run.technique, saw, str(len(run.epochs)), *ends, _how(run)))
+    return TextTable("Training", head, tuple(rows))
 
 
 def _ends(run: Training, key: str) -> Iterator[str]:
@@ -83,13 +81,12 @@ def _how(run: Training) -> str:
 def epochs(report: Report) -> TextTable:
     """Epoch by epoch."""
     head = ("variant", "by", "epoch", "rate", "loss", "select", "metric")
-    rows = tuple(_epoch(v.name, run, e) for v, run in _shown(report) for e in run.epochs)
-    return TextTable("Every epoch", head, rows)
-
-
-def _epoch(name: str, run: Training, e: Epoch) -> tuple[str, ...]:
-    rate, loss = (DASH if number is None else f"{number:.4g}" for number in (e.lr, e.loss))
-    return name, run.technique, str(e.epoch), rate, loss, score(run, e.select), str(run.metric or DASH)
+    rows = []
+    for v, run in _shown(report):
+        for e in run.epochs:
+            rate, loss = (DASH if number is None else f"{number:.4g}" for number in (e.lr, e.loss))
+            rows.append((v.name, run.technique, str(e.epoch), rate, loss, score(run, e.select), run.metric or DASH))
+    return TextTable("Every epoch", head, tuple(rows))
 
 
 def notes(report: Report) -> Iterator[str]:
@@ -129,35 +126,24 @@ def figure(report: Report) -> Figure:
 
 def _panels(variant: Variant, stroke: str) -> Iterator[Panel]:
     runs, name = variant.training, variant.name
-    for key, word in (("loss", "loss"), ("select", _metric(runs))):
-        points = _points(runs, key)
-        if points:
+    metric = runs[-1].metric or "score"
+    for key, word in (("loss", "loss"), ("select", f"{metric} on select{', %' if metric in SHARES else ''}")):
+        if points := _points(runs, key):
             dense = _dense(variant) if key == "select" else None
-            yield Panel(_heading(runs, key, word), _spec(name, points, (word, dense), stroke), name)
-
-
-def _metric(runs: Sequence[Training]) -> str:
-    metric = str(runs[-1].metric or "score")
-    return f"{metric} on select{', %' if metric in SHARES else ''}"
+            ends = [*_ends(runs[0], key)][:1] + [*_ends(runs[-1], key)][-1:]
+            heading = f"{word.removesuffix(', %')}: {' → '.join(ends)}"
+            yield Panel(heading, _spec(name, points, (word, dense), stroke), name)
 
 
 def _points(runs: Sequence[Training], key: str) -> Values:
     """(epoch counted through, value) of each epoch that has one; `run` is which training."""
     every = [(i, run, e) for i, run in enumerate(runs) for e in run.epochs]
-    return [
-        {"a": at, "w": _scaled(run, getattr(e, key), key), "run": i}
-        for at, (i, run, e) in enumerate(every, 1)
-        if getattr(e, key) is not None
-    ]
-
-
-def _scaled(run: Training, value: float, key: str) -> float:
-    return 100 * value if key == "select" and run.metric in SHARES else value
-
-
-def _heading(runs: Sequence[Training], key: str, word: str) -> str:
-    ends = [*_ends(runs[0], key)][:1] + [*_ends(runs[-1], key)][-1:]
-    return f"{word.removesuffix(', %')}: {' → '.join(ends)}"
+    points = []
+    for at, (i, run, e) in enumerate(every, 1):
+        if (value := getattr(e, key)) is not None:
+            scale = 100 if key == "select" and run.metric in SHARES else 1
+            points.append({"a": at, "w": scale * value, "run": i})
+    return points
 
 
 def _dense(variant: Variant) -> float | None:
