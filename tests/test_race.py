@@ -72,7 +72,8 @@ def uneven(speeds: dict[str, float], by: float, seed: int = 0) -> Session:
 
 def timed(median_ms: float) -> dict[str, Any]:
     """A session whose windows agree."""
-    return {"median_ms": median_ms, "windows_ms": [median_ms] * 3, "rough_ms": [median_ms] * 3, "memory": MEMORY}
+    each = [median_ms] * 3
+    return {"median_ms": median_ms, "windows_ms": each, "rough_ms": each, "noisy": "", "memory": MEMORY}
 
 
 def too_noisy(rough_ms: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from edgecompress.core import registry
 from edgecompress.core.errors import StageFailed
@@ -100,12 +100,6 @@ def quantity(sensor: str) -> str:
 def variants(request: Request) -> list[str]:
     """The variants that are measured, in order."""
     return list(request.options.get("order") or (v for v in request.inputs if v != "samples"))
-
-
-class Crashed(TypedDict):
-    """In the place of a variant's numbers: why its agent gave none."""
-
-    crashed: str
 
 
 def raise_if_all_crashed(variants: Mapping[str, Mapping[str, object]]) -> None:

@@ -15,8 +15,8 @@ from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.agent.environment import Environment
 from edgecompress.device.agent.instructions import Counts
+from edgecompress.device.agent.measuring_round import Crashed
 from edgecompress.stages.device_bench import (
-    Crashed,
     DeviceBench,
     connected,
     environment,

@@ -26,13 +26,13 @@ from edgecompress.core.session_stats import (
 )
 from edgecompress.device import agent_client, machine
 from edgecompress.device.agent.environment import Environment
-from edgecompress.device.agent.measuring_round import RoundAnswer, RoundSession, TurnsTaken
-from edgecompress.device.agent.session import LATENCIES, SessionFacts, SessionMemory
+from edgecompress.device.agent.measuring_round import Crashed, RoundAnswer, RoundSession
+from edgecompress.device.agent.session import LATENCIES
 from edgecompress.device.request import AgentRequest
+from edgecompress.device.session_numbers import SessionNumbers
 from edgecompress.stages.device_bench import (
     SLACK,
     START_S,
-    Crashed,
     DeviceBench,
     connected,
     environment,
@@ -41,20 +41,6 @@ from edgecompress.stages.device_bench import (
 )
 
 # --------------------------------------------------------------------------- rounds
-
-
-class VariantMemory(SessionMemory):
-    """The memory of a session, and the size of its artifact."""
-
-    artifact_bytes: int
-
-
-class SessionNumbers(SessionStatistics, SessionFacts, TurnsTaken):
-    """What a round tells of a session of a variant; where it was too noisy, no statistics."""
-
-    memory: VariantMemory
-    items_per_s: float
-    flags: list[str]
 
 
 def round(request: Request) -> Artifact:
@@ -67,7 +53,9 @@ def round(request: Request) -> Artifact:
         before = bench.shell.facts()
         request.progress(0.0, f"measuring {', '.join(order)} by turns")
         asked = _request(bench, order)
-        answer: RoundAnswer = bench.ask(asked, Path(scratch), _deadline_s(bench, len(order)))
+        p = bench.profile
+        deadline_s = len(order) * (START_S + SLACK * (float(p["warmup_cap_s"]) + 2 * p["window_s"]))
+        answer: RoundAnswer = bench.ask(asked, Path(scratch), deadline_s)
         for variant, session in answer["sessions"].items():
             if crashed := str(session.get("crashed", "")):
                 numbers[variant] = {"crashed": machine.line(crashed, 1000)}
@@ -98,11 +86,6 @@ def _request(bench: DeviceBench, order: Sequence[str]) -> AgentRequest:
         number=options.get("number", 0),
         resident_bytes=sandbox.entered.resident_bytes if here and sandbox.entered.resident_bytes < sandbox.ALL else 0,
     )
-
-
-def _deadline_s(bench: DeviceBench, count: int) -> float:
-    p = bench.profile
-    return count * (START_S + SLACK * (float(p["warmup_cap_s"]) + 2 * p["window_s"]))
 
 
 def _session(request: Request, variant: str, session: RoundSession, file: Path) -> SessionNumbers:

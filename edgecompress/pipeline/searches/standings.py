@@ -6,66 +6,53 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import TypedDict
+from typing import TYPE_CHECKING, cast
 
 from edgecompress.core import sequential_comparison, stats
 
+if TYPE_CHECKING:
+    from edgecompress.device.agent.measuring_round import Crashed
+    from edgecompress.device.session_numbers import SessionNumbers
+
 ROUGH = 2.0  # how far a time may be off that was too noisy to compare: whose is more times as long cannot win
 GIVE_UP = 3  # rounds without two sessions that compare: then the machine is too noisy
-
-
-class PeakMemory(TypedDict):
-    """The memory of a session."""
-
-    peak_rss_bytes: int | None
-
-
-class VariantRound(TypedDict, total=False):
-    """The result of a round for a variant: its median and memory, or why it crashed, or was too noisy."""
-
-    crashed: str
-    noisy: str
-    median_ms: float | None  # None where it was too noisy
-    windows_ms: list[float | None]  # of each turn
-    rough_ms: list[float]  # of each turn, whatever disturbed it
-    memory: PeakMemory
 
 
 @dataclass(frozen=True)
 class Standings:
     """The rounds so far, of a race of at most `looks` rounds in which each of `comparisons` pairs may decide."""
 
-    rounds: Sequence[Mapping[str, VariantRound]]
+    rounds: Sequence[Mapping[str, SessionNumbers | Crashed]]
     looks: int
     comparisons: int
 
-    def of(self, name: str) -> list[VariantRound]:
-        """The sessions of a variant."""
-        return [r[name] for r in self.rounds if name in r]
-
     def crashed(self, name: str) -> str:
         """Why a session of it gave no numbers, or ""."""
-        return next((r["crashed"] for r in self.of(name) if "crashed" in r), "")
+        return next((str(r[name].get("crashed")) for r in self.rounds if name in r and "crashed" in r[name]), "")
+
+    def of(self, name: str) -> list[SessionNumbers]:
+        """The sessions of a variant that gave numbers."""
+        return [cast("SessionNumbers", r[name]) for r in self.rounds if name in r and "crashed" not in r[name]]
 
     def times(self, name: str) -> list[float]:
         """Its session medians in ms, those that were not too noisy."""
-        known = [r.get("median_ms") for r in self.of(name)]
-        return [time for time in known if time is not None]
+        return [time for r in self.of(name) if (time := r["median_ms"]) is not None]
 
     def rough(self, name: str) -> float:
         """Milliseconds that it seems to take, whatever disturbed it; infinite where nothing was measured."""
-        each = [t for r in self.of(name) for t in r.get("rough_ms", ())] or self.times(name)
+        each = [t for r in self.of(name) for t in r["rough_ms"]]
         return median(each) if each else math.inf
 
     def noisy(self, name: str) -> str:
         """What made all of its sessions too noisy, or ""."""
-        return "" if self.times(name) else next((r["noisy"] for r in self.of(name) if r.get("noisy")), "")
+        return "" if self.times(name) else next((r["noisy"] for r in self.of(name) if r["noisy"]), "")
 
     def ratios(self, name: str, other: str) -> list[float]:
         """Its time to the other's, one for each round in which the two compare."""
-        both = (r for r in self.rounds if name in r and other in r)
-        each = (sequential_comparison.paired(_windows(r[name]), _windows(r[other])) for r in both)
-        return [ratio for ratio in each if ratio is not None]
+        both = [r for r in self.rounds if name in r and other in r and not {"crashed"} & {*r[name], *r[other]}]
+        sides = [[cast("SessionNumbers", r[each])["windows_ms"] for each in (name, other)] for r in both]
+        ratios = (sequential_comparison.paired(own, theirs) for own, theirs in sides)
+        return [ratio for ratio in ratios if ratio is not None]
 
     def ratio(self, name: str, other: str) -> stats.Ratio | None:
         """The same with the interval that is reported; None where no round compares them."""
@@ -110,7 +97,3 @@ class Standings:
         others = [name for name in names if name not in first]
         compared = any(self.ratios(name, first[0]) for name in others) if first else False
         return not (compared if others else any(map(self.times, names)))
-
-
-def _windows(numbers: VariantRound) -> Sequence[float | None]:
-    return numbers.get("windows_ms") or [numbers.get("median_ms")]
