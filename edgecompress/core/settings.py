@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -438,3 +439,7 @@ class Profile:
             most = MOST.get(name, LONGEST_S if name.endswith("_s") else MOST_RUNS)
             if isinstance(value, (int, float)) and not 0 <= value <= most:
                 raise ValueError(f"{name} is {value:g}, not 0 to {most:g}")
+
+    def protocol(self) -> dict[str, Any]:
+        """The numbers: with another description, or other profilers, nothing is measured again."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in ("description", "profilers")}

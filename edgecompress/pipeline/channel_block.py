@@ -17,16 +17,12 @@ ESTIMATE_S = 60.0
 
 def conversion_calls(runtime: str, precision: str) -> list[conversion.Call]:
     """The calls from a torch program to the runtime's format; raises NoPath, ConfigError, MissingDependency."""
-    target, where = _target(runtime, precision), f"the channel block of {key(runtime, precision)}"
+    variant = Variant(precision, compress=({"use": precision},) if precision != NONE else ())
+    target, where = Target("a channel block", runtime, (variant,)), f"the channel block of {key(runtime, precision)}"
     calls = conversion.steps(target, target.variant[0], "program", where)
     for who, module in conversion.modules(target, target.variant[0], calls).items():
         environments.require(module, who)
     return calls
-
-
-def _target(runtime: str, precision: str) -> Target:
-    variant = Variant(precision, compress=({"use": precision},) if precision != NONE else ())
-    return Target("a channel block", runtime, (variant,))
 
 
 def stage(runtime: str, precision: str, device: Device) -> Stage:

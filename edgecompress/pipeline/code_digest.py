@@ -33,7 +33,10 @@ def of_plugin(module: ModuleType) -> str:
     """
     file = _file(module)
     if not file.is_relative_to(PACKAGE):
-        top = _file(_top(module.__name__))
+        # the outermost package around a module that has a file: a namespace belongs to many distributions
+        parts = module.__name__.split(".")
+        around = (sys.modules[".".join(parts[:end])] for end in range(1, len(parts) + 1))
+        top = _file(next(each for each in around if getattr(each, "__file__", None)))
         package = top.name == "__init__.py"
         return _digest(top.parent, _below(top.parent) if package else [top])
     if not any(file.is_relative_to(place) for place in PLUGINS):
@@ -41,13 +44,6 @@ def of_plugin(module: ModuleType) -> str:
     engine = file.relative_to(PACKAGE).parts[1] if file.is_relative_to(PACKAGE / "engines") else ""
     helpers = [PACKAGE / "techniques", file.parent, *(PACKAGE / "engines" / name for name in _engines(engine))]
     return _digest(PACKAGE, {file, *(each for folder in helpers for each in _below(folder) if _is_helper(each))})
-
-
-def _top(name: str) -> ModuleType:
-    """The outermost package around a module that has a file: a namespace belongs to many distributions."""
-    parts = name.split(".")
-    around = (sys.modules[".".join(parts[:end])] for end in range(1, len(parts) + 1))
-    return next(module for module in around if getattr(module, "__file__", None))
 
 
 def _file(module: ModuleType) -> Path:

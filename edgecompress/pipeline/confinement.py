@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from edgecompress.core import registry, sandbox
@@ -21,14 +21,11 @@ CACHES = "/proc/sys/vm/drop_caches"  # what the profiler `cold` writes to
 def input_bytes(stage: Stage, inputs: Mapping[str, Artifact]) -> int:
     """The bytes that a stage is given: its artifacts, and the user's files."""
     files = [file for file in stage.user_files if os.path.isfile(file)]
-    beside = {place for file in files if file.endswith(WITH_WEIGHTS) for place in _beside(file)}
+    beside = set[str]()
+    for folder in {os.path.dirname(file) or "." for file in files if file.endswith(WITH_WEIGHTS)}:
+        with os.scandir(folder) as entries:
+            beside |= {entry.path for entry in entries if entry.is_file()}
     return sum(a.size_bytes for a in inputs.values()) + sum(map(os.path.getsize, {*files, *beside}))
-
-
-def _beside(file: str) -> Iterator[str]:
-    """The files of its folder, among which its weights may be."""
-    with os.scandir(os.path.dirname(file) or ".") as folder:
-        yield from (entry.path for entry in folder if entry.is_file())
 
 
 def deadline_s(stage: Stage, size: int) -> float:

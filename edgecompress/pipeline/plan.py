@@ -329,7 +329,8 @@ def _candidate(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps)
     at, made = _artifact(job, variant, calls, stages)
     runtime = variant.runtime or job.target.value.runtime
     plugin = registry.runtime(runtime)
-    untried = {other: _untried(other) for other in conversion.others(job.target.value, runtime)}
+    others = conversion.others(job.target.value, runtime)
+    untried = {other: conversion.untried(registry.load("runtimes", other)) for other in others}
     sparse = any(registry.step(call).zeros for call, _ in calls)
     if sparse and any(each.weights for each in registry.of_format(plugin.format)):
         made.append(f"{variant.name}/storage")
@@ -371,22 +372,11 @@ def _artifact(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps) 
     return ladder.name, made
 
 
-def _untried(runtime: str) -> str:
-    """Why a runtime that is not required is not tried here, or ""."""
-    module = registry.load("runtimes", runtime)
-    lacking = ", ".join(environments.missing(module))
-    return f"not tried: {lacking} is not installed; run: {environments.install_command(module)}" if lacking else ""
-
-
 def _with_variants(stage: Stage | Substitute, stages: Steps, candidates: Sequence[Candidate]) -> Stage | Substitute:
     """The stage with the variants that fall with it."""
-    users = tuple(c.name for c in candidates if stage.name in _all_needs(c, stages))
-    return dataclasses.replace(stage, variants=users)
-
-
-def _all_needs(candidate: Candidate, stages: Steps) -> set[str]:
-    last = [candidate.verdict, *candidate.also.values(), *candidate.made, *filter(None, [candidate.agrees])]
-    return set().union(*(_needs(name, stages) for name in last))
+    ends = {c.name: [c.verdict, *c.also.values(), *c.made, *filter(None, [c.agrees])] for c in candidates}
+    users = (name for name, last in ends.items() if any(stage.name in _needs(end, stages) for end in last))
+    return dataclasses.replace(stage, variants=tuple(users))
 
 
 def _needs(name: str, stages: Steps) -> set[str]:

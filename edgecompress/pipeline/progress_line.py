@@ -22,7 +22,11 @@ class Line:
 
     def __init__(self, shown: bool | None = None) -> None:
         notebook = "ipykernel" in sys.modules
-        self.place = _place() if notebook and shown is not False else None
+        self.place: _Shown | None = None
+        if notebook and shown is not False:
+            from IPython.display import display
+
+            self.place = display({"text/plain": ""}, raw=True, display_id=True)
         self.terminal = not notebook and (sys.stderr.isatty() if shown is None else shown)
 
     def __call__(self, event: Event) -> None:
@@ -37,10 +41,3 @@ class Line:
         elif self.terminal:
             sys.stderr.write(f"\r{text:<{WIDTH}}\r")
             sys.stderr.flush()
-
-
-def _place() -> _Shown:
-    from IPython.display import display
-
-    shown: _Shown = display({"text/plain": ""}, raw=True, display_id=True)
-    return shown

@@ -18,7 +18,9 @@ def main() -> int:
     """
     try:
         if sys.argv[1] == "make":
-            for module in _named(sys.argv[2]):
+            name = sys.argv[2]
+            runtime = name in registry.names("runtimes")
+            for module in [registry.load("runtimes", name)] if runtime else _plugins(name):
                 environments.make(module)
         else:
             modules = [module for target in sys.argv[1:] for module in _plugins(target)]
@@ -36,11 +38,6 @@ def _plugins(target: str) -> list[ModuleType]:
     parsed = catalog.target(target).value
     packagers = [registry.load("packagers", parsed.package)] if extras.is_here("apps") else []
     return [*conversion.plugins(parsed), *packagers]
-
-
-def _named(name: str) -> list[ModuleType]:
-    """The runtime of that name, or the plug-ins of the target."""
-    return [registry.load("runtimes", name)] if name in registry.names("runtimes") else _plugins(name)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import platform
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -162,7 +162,9 @@ class PlanRun:
     def stage(self, stage: Stage) -> Outcome:
         """Runs one stage, or finds its result. An error of a stage that everything depends on is raised."""
         begin = time.monotonic()
-        if fallen := self._fallen(stage):
+        inputs = (self.outcomes[name] for name in stage.inputs.values())
+        fallen = next((o for o in inputs if o.status != "ok"), None)
+        if fallen and stage.variants:  # the report does not fall with its inputs: it tells of them
             self.outcomes[stage.name] = dataclasses.replace(fallen, stage=stage.name, artifact=None)
             return self.outcomes[stage.name]
         try:
@@ -198,11 +200,6 @@ class PlanRun:
             entry = self._work(stage, inputs, parts)
         self.store.remember(self._name(stage), parts, entry.receipt)
         return _outcome(stage, entry, why)
-
-    def _fallen(self, stage: Stage) -> Outcome | None:
-        """The input that is lost or failed, where the stage falls with it (the report does not: it tells of it)."""
-        inputs = (self.outcomes[name] for name in stage.inputs.values())
-        return next((o for o in inputs if o.status != "ok"), None) if stage.variants else None
 
     def _why(self, stage: Stage, parts: Parts, entry: StoredResult | None) -> str:
         """Why the stage has to run, or "" for a hit."""
@@ -255,7 +252,9 @@ class PlanRun:
         self.store.require_room(2 * sum(a.size_bytes for a in inputs.values()))
         scratch = self.store.scratch(key_of(parts))
         log = self.store.log(stage.name)
-        with self._turn(stage):
+        # what measures does so in one run at a time, and what is alone waits until nothing else works
+        measuring = self.store.locked("measuring") if stage.max_age_s is not None else contextlib.nullcontext()
+        with self._turns.alone() if stage.alone else self._turns.building(), measuring:
             begin = time.monotonic()
             answer = self._answer(stage, inputs, scratch, log)
         plain_file.check_tree(scratch / "artifact", stage.name)
@@ -271,13 +270,6 @@ class PlanRun:
         entry = self.store.commit(scratch, parts, receipt)
         self.store.release(scratch.name)
         return entry
-
-    @contextlib.contextmanager
-    def _turn(self, stage: Stage) -> Iterator[None]:
-        """Waits until the stage may work: one that is alone until nothing else does, where it measures in no run."""
-        measuring = self.store.locked("measuring") if stage.max_age_s is not None else contextlib.nullcontext()
-        with self._turns.alone() if stage.alone else self._turns.building(), measuring:
-            yield
 
     def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> Done:
         keep, size = self.store.keep(scratch.name), confinement.input_bytes(stage, inputs)

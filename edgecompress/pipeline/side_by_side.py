@@ -118,12 +118,13 @@ class SideBySide:
             self.do(step)
         except BaseException as error:  # raised by who waits
             broke = error
-        self.later(lambda: self._ended(step, broke))
 
-    def _ended(self, step: Step, broke: BaseException | None) -> None:
-        self._works.pop(step.name).join()
-        if broke:
-            raise broke
+        def ended() -> None:
+            self._works.pop(step.name).join()
+            if broke:
+                raise broke
+
+        self.later(ended)
 
 
 def _ready(steps: Sequence[Step], todo: Sequence[Step], works: Collection[str]) -> Iterator[Step]:

@@ -154,7 +154,10 @@ class Store:
         """Whether the files are those that were stored; read once, then as long as nothing about them changes."""
         known = self.root / "checked" / entry.key
         try:
-            signature = _signature(entry.artifact)
+            # what changes of a file whenever its bytes are written: its identity, its size, its times; of all files
+            stats = ((path.relative_to(entry.artifact.path), path.stat()) for path in entry.artifact.files())
+            told = (f"{name} {s.st_dev} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats)
+            signature = hashlib.sha256("\0".join(told).encode()).digest()
         except OSError:
             return False
         with contextlib.suppress(OSError):
@@ -176,7 +179,7 @@ class Store:
         folder = self.root / "store" / key
         receipt: Receipt | None = _read_json(folder / RECEIPT, None)
         try:
-            whole = receipt is not None and _sealed(receipt, folder) and _timed(receipt)
+            whole = receipt is not None and _sealed(receipt, folder)
             return StoredResult(key, Artifact.read(folder / "artifact"), receipt) if receipt and whole else None
         except (EdgeError, OSError):
             return None
@@ -292,7 +295,9 @@ class Store:
         self.remove(key)  # an older measurement, or a damaged one
         scratch.rename(place)
         if files:
-            self._observe(primary, key, files)
+            index = self.root / "observed" / f"{primary}.json"
+            seen = [s for s in self._seen(primary) if s["key"] != key]
+            self._write(index, [*seen, Seen(files=dict(files), key=key)][-20:])
         return StoredResult(key, Artifact.read(place / "artifact"), receipt)
 
     def give(self, name: str, write: Callable[[Path], None]) -> Path:
@@ -308,11 +313,6 @@ class Store:
                 there.parent.mkdir(parents=True, exist_ok=True)
                 file.replace(there)
         return place / name
-
-    def _observe(self, primary: str, key: str, files: Mapping[str, str]) -> None:
-        index = self.root / "observed" / f"{primary}.json"
-        seen = [s for s in self._seen(primary) if s["key"] != key]
-        self._write(index, [*seen, Seen(files=dict(files), key=key)][-20:])
 
     def _seen(self, primary: str) -> list[Seen]:
         """What user code looked at when it gave each of its results; nothing of what is not as we write it."""
@@ -397,15 +397,14 @@ def _seal(receipt: Receipt) -> str:
 
 
 def _sealed(receipt: Receipt, folder: Path) -> bool:
-    """Whether receipt and card are those of the result that was stored."""
-    if not isinstance(receipt, dict):
-        return False
-    return receipt.get("seal") == _seal(receipt) and receipt.get("card") == sha256_of(folder / "artifact" / CARD)
-
-
-def _timed(receipt: Receipt) -> bool:
-    """Whether its numbers can be those of a run."""
-    return is_number(receipt.get("wall_s"), 0, LONGEST_S) and is_number(receipt.get("time"), 0, END_OF_TIME)
+    """Whether receipt and card are those of the result that was stored, and its numbers can be those of a run."""
+    return (
+        isinstance(receipt, dict)
+        and receipt.get("seal") == _seal(receipt)
+        and receipt.get("card") == sha256_of(folder / "artifact" / CARD)
+        and is_number(receipt.get("wall_s"), 0, LONGEST_S)
+        and is_number(receipt.get("time"), 0, END_OF_TIME)
+    )
 
 
 def _whole(entry: StoredResult) -> bool:
@@ -414,13 +413,6 @@ def _whole(entry: StoredResult) -> bool:
         return entry.artifact.digest() == entry.artifact.sha256
     except OSError:
         return False
-
-
-def _signature(artifact: Artifact) -> bytes:
-    """What changes of a file whenever its bytes are written: its identity, its size, its times; of all files."""
-    stats = ((path.relative_to(artifact.path), path.stat()) for path in artifact.files())
-    told = (f"{name} {s.st_dev} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for name, s in stats)
-    return hashlib.sha256("\0".join(told).encode()).digest()
 
 
 def _idle_s(*paths: Path) -> float:

@@ -50,7 +50,12 @@ def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start:
         if name not in stages:
             step = _aligned(job, variant, _step(job, name, (call, options), at, dynamic), stages)
             goal = _goal(step)
-            stages[name] = _search(job, variant, (step, goal), calls[index + 1 :], stages) if goal else step
+            if goal and goal.quantity == "bits":
+                stages[name] = _bit_budget(job, variant, (step, goal), calls[index + 1 :], stages)
+            elif goal:
+                stages[name] = _fit(job, variant, (step, goal), calls[index + 1 :])
+            else:
+                stages[name] = step
         made += [name] if call.endswith(":apply") else []
         at = name
     return at, made
@@ -73,10 +78,11 @@ def _step(job: Job, name: str, call: Call, at: str, dynamic: Mapping[str, Mappin
     needs = ("samples",) if traces else called.needs
     code = job.resolved.torch or any(is_factory(str(value)) for value in options.values())
     files = called.file_options if isinstance(called, TechniquePlugin) else ()
+    made_by = ROLES if job.resolved.kind == "module" else {**ROLES, "dense": _short(IMPORT)}
     return Stage(
         name,
         reference,
-        {"model": at, **{role: _maker(job, role) for role in needs}},
+        {"model": at, **{role: made_by[role] for role in needs}},
         {"dynamic": dynamic} if traces else options,
         user_code=code and (traces or "module" in called.reads),
         user_files=tuple(str(options[option]) for option in files if options.get(option)),
@@ -92,11 +98,6 @@ def _trained_s(called: Step, options: Mapping[str, Json]) -> float:
         return 60.0 * minutes
     epochs = options.get("epochs", getattr(called.options, "epochs", None))
     return EPOCH_S * epochs if isinstance(epochs, int) else TRAIN_S
-
-
-def _maker(job: Job, role: str) -> str:
-    """The stage that makes what a technique needs; the dense net of an imported file is the import's."""
-    return _short(IMPORT) if role == "dense" and job.resolved.kind != "module" else ROLES[role]
 
 
 def _training(job: Job) -> Stage:
@@ -118,15 +119,6 @@ def _goal(stage: Stage) -> Goal | None:
     if called.goal is None or called.options is None or not stage.call.endswith(":apply"):
         return None
     return called.goal(config.build(called.options, stage.options, stage.name))
-
-
-def _search(
-    job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Sequence[Call], stages: Steps
-) -> Fit | BitBudget:
-    """The search in the place of a technique's stage."""
-    if step_and_goal[1].quantity == "bits":
-        return _bit_budget(job, variant, step_and_goal, rest, stages)
-    return _fit(job, variant, step_and_goal, rest)
 
 
 def _bit_budget(
@@ -158,18 +150,13 @@ def _fit(job: Job, variant: Variant, step_and_goal: tuple[Stage, Goal], rest: Se
     simulated = registry.transport(job.device.value.transport).simulated
     why = job.unmeasured or (f"{simulated} counts instructions" if simulated and goal.quantity != "ratio" else "")
     if why:
-        raise ConfigError(
-            f"{job.target.path}: {step.name}: {_asked_for(step)} needs measurements, but {why}; give macs or ratio"
-        )
+        asked = " and ".join(name for name in GOALS if step.options.get(name) is not None)
+        raise ConfigError(f"{job.target.path}: {step.name}: {asked} needs measurements, but {why}; give macs or ratio")
     chain = [(call, options) for call, options in rest if not registry.step(call).trains]
     runtime = variant.runtime or job.target.value.runtime
     dynamic = job.open_axes(runtime)
     stages = tuple(_step(job, f"{i}-{_short(call[0])}", call, "", dynamic) for i, call in enumerate(chain, 1))
     return Fit(step, goal, stages, runtime, catalog.profile(TRIALS).value, simulated, device_plugins(job))
-
-
-def _asked_for(step: Stage) -> str:
-    return " and ".join(name for name in GOALS if step.options.get(name) is not None)
 
 
 def _aligned(job: Job, variant: Variant, step: Stage, stages: Steps) -> Stage:
@@ -187,13 +174,8 @@ def _aligned(job: Job, variant: Variant, step: Stage, stages: Steps) -> Stage:
             f"known and cannot be measured: {why}; give align, or [blocks] in the device's file"
         )
     name = f"block/{runtime}-{precision}"
-    stages.setdefault(name, _block(job, name, runtime, precision))
+    stages.setdefault(name, dataclasses.replace(channel_block.stage(runtime, precision, job.device.value), name=name))
     return dataclasses.replace(step, inputs={**step.inputs, "block": name})
-
-
-def _block(job: Job, name: str, runtime: str, precision: str) -> Stage:
-    """The stage that finds how many channels the device's kernels take at once."""
-    return dataclasses.replace(channel_block.stage(runtime, precision, job.device.value), name=name)
 
 
 def device_plugins(job: Job) -> tuple[str, ...]:

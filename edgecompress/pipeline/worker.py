@@ -45,18 +45,13 @@ def main(file: str, end: int) -> int:
         _call(stage_request, say)
     except (Exception, KeyboardInterrupt, SystemExit) as error:  # the boundary: one line, its traceback is in the log
         say(_mapped(error, stage_request))
-        return _logged()
+        with contextlib.suppress(OSError):  # the disk may have no room for it
+            traceback.print_exc()
+        return 1
     files = {path: observed_digest(Path(path)) for path in seen.files()} if seen else {}
     modules = sorted({m.split(".")[0] for m in sys.modules})
     say({"done": True, "files": files, "modules": modules, "uncompiled": bytecode.missing()})
     return 0
-
-
-def _logged() -> int:
-    """Leaves the traceback in the log, where the disk has room for it."""
-    with contextlib.suppress(OSError):
-        traceback.print_exc()
-    return 1
 
 
 def _speaker() -> Say:
@@ -155,15 +150,14 @@ class _Observed:
         self._watch_safetensors()
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], (str, bytes)) and not _writes(arguments[1]):
-            self.paths.add(os.path.abspath(os.fsdecode(arguments[0])))
+        if event == "open" and isinstance(arguments[0], (str, bytes)):
+            mode = arguments[1]
+            if not (isinstance(mode, str) and any(c in mode for c in "wax+")):
+                self.paths.add(os.path.abspath(os.fsdecode(arguments[0])))
         elif event in ("os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
-            self._hear_listing(os.path.abspath(os.fsdecode(arguments[0])))
-
-    def _hear_listing(self, folder: str) -> None:
-        """A listed folder counts by its names; those that Python lists to import from do not."""
-        if folder not in {os.path.abspath(p) for p in sys.path}:
-            self.paths.add(folder)
+            folder = os.path.abspath(os.fsdecode(arguments[0]))  # counts by its names
+            if folder not in {os.path.abspath(p) for p in sys.path}:  # which Python lists to import from
+                self.paths.add(folder)
 
     def _watch_safetensors(self) -> None:
         """safetensors opens files in native code, which no audit event tells of."""
@@ -183,10 +177,6 @@ class _Observed:
         """Files and listed folders outside the Python installation, the system, and edgecompress's own folders."""
         modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         return sorted(opened_files.users([*self.paths, *filter(None, modules)], self.store))
-
-
-def _writes(mode: str | int | None) -> bool:
-    return isinstance(mode, str) and any(c in mode for c in "wax+")
 
 
 if __name__ == "__main__":

@@ -66,13 +66,12 @@ class Budget:
     def _beyond(self, metric: metrics.MetricComparison, loss: metric_limits.Loss, most: float) -> float:
         if loss.counts:
             return self.sure - self._chance(metric, int(most))
-        return loss.value + self._margin(loss.value, loss.interval[1]) - most
-
-    def _margin(self, value: float, end: float | None) -> float:
-        """What a number may be off, from an end of its interval: a standard error, or all of it."""
+        end, strict = loss.interval[1], self.limits.strict
         if end is None:
-            return math.inf if self.limits.strict else 0.0
-        return abs(end - value) / (1 if self.limits.strict else paired_proportions.Z)
+            return math.inf if strict else loss.value - most
+        # what a number may be off, from an end of its interval: a standard error, or all of it
+        margin = abs(end - loss.value) / (1 if strict else paired_proportions.Z)
+        return loss.value + margin - most
 
     def _chance(self, metric: metrics.MetricComparison, most: int) -> float:
         """That at most so many items are lost, net: as many as margins and noise foretell, or as were seen, if more."""

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Choice, Goal, Outcome, Outcomes, Stage
+from edgecompress.core.model import Choice, Goal, Outcomes, Stage
 from edgecompress.core.settings import Profile
 
 GOALS = ("latency_ratio", "latency_ms", "speedup")  # options that name a goal: a trial has `saved` and `keep` instead
@@ -131,7 +131,8 @@ class Fit:
             ends[label] = stages[-1].name
         if any(stage.name not in outcomes for stage in stages):
             return [stage for stage in stages if stage.name not in outcomes]
-        return [self._turns("table", {label: end for label, end in ends.items() if _well(outcomes, end)})]
+        built = {label: end for label, end in ends.items() if outcomes[end].status == "ok" and outcomes[end].artifact}
+        return [self._turns("table", built)]
 
     def _trial_stages(self, outcomes: Outcomes, number: int, keep: float) -> list[Stage]:
         label = f"trial-{number}"
@@ -178,8 +179,9 @@ class Fit:
         built = [t for t in trials if t.ratio is not None]
         fast = [t for t in built if _value(t) <= ratio]
         if not fast:
-            why = f"nothing reaches {self._goal_text()}: " + (_nearest(built) or outcomes[trials[-1].stage].reason)
-            return Choice("", why, table)
+            near = min(built, key=_value, default=None)
+            why = f"the nearest measures {_value(near):.3f}" if near else outcomes[trials[-1].stage].reason
+            return Choice("", f"nothing reaches {self._goal_text()}: {why}", table)
         best = max(fast, key=_value)
         if _value(best) >= BAND * ratio:
             return Choice(best.stage, f"{_value(best):.3f} of {self._whole()}, asked for {ratio:.3g}", table)
@@ -189,7 +191,11 @@ class Fit:
         return Choice(best.stage, why, table)
 
     def _facts(self, outcomes: Outcomes, trials: Sequence[StrengthTrial]) -> dict[str, Json]:
-        facts = outcomes[f"{self.name}/table"].facts
+        facts, told = outcomes[f"{self.name}/table"].facts, list[dict[str, Json]]()
+        for trial in trials:
+            outcome = outcomes[trial.stage]
+            kept = {g["name"]: g["kept"] for g in outcome.facts.get("groups", [])}  # of each group, by the technique
+            told.append({**dataclasses.asdict(trial), "kept": kept, "reason": outcome.reason})
         return {
             "goal": dataclasses.asdict(self.goal),
             "ratio": self._ratio(outcomes),
@@ -200,19 +206,18 @@ class Fit:
             "saved": self._saved(outcomes),
             "dense_ms": median(facts["medians_ms"][DENSE]) if "medians_ms" in facts else None,
             "crashed": dict(facts.get("crashed", {})),
-            "trials": [{**dataclasses.asdict(t), **_widths(outcomes[t.stage])} for t in trials],
+            "trials": told,
         }
 
 
 def turns(name: str, ends: Mapping[str, str], runtime: str, profile: Profile, plugins: Sequence[str]) -> Stage:
     """The stage that measures artifacts in turns: `ends` has the stage that made each, by what it is called there."""
-    protocol = {**dataclasses.asdict(profile), "warmup_s": WARMUP_S}
     options = {"runtime": runtime, "rounds": ROUNDS, "window_s": WINDOW_S, "order": list(ends)}
     return Stage(
         name,
         "stages.interleaved:run",
         {**ends, "samples": SAMPLES},
-        {**options, "profile": {k: v for k, v in protocol.items() if k not in ("description", "profilers")}},
+        {**options, "profile": {**profile.protocol(), "warmup_s": WARMUP_S}},
         context=("seed", "batch", "threads", "device"),
         plugins=(*plugins, f"runtimes.{runtime}"),
         max_age_s=profile.max_age_s,
@@ -249,21 +254,6 @@ def shares(facts: Mapping[str, Any], of: str = DENSE) -> dict[str, float]:
     return {label: median(a / b for a, b in zip(ms, whole, strict=True)) for label, ms in rounds.items() if whole}
 
 
-def _well(outcomes: Outcomes, name: str) -> bool:
-    return outcomes[name].status == "ok" and outcomes[name].artifact is not None
-
-
 def _value(trial: StrengthTrial) -> float:
     assert trial.ratio is not None
     return trial.ratio
-
-
-def _nearest(built: Sequence[StrengthTrial]) -> str:
-    best = min(built, key=_value, default=None)
-    return f"the nearest measures {_value(best):.3f}" if best else ""
-
-
-def _widths(outcome: Outcome) -> dict[str, Json]:
-    """What a trial left of each group, as its technique tells it."""
-    groups = outcome.facts.get("groups", [])
-    return {"kept": {g["name"]: g["kept"] for g in groups}, "reason": outcome.reason}
