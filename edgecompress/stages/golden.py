@@ -45,7 +45,9 @@ def run(request: Request) -> Artifact:
     source = refused_numbers.WatchedRun(_by_items(opened(model, request.context.threads), model))
     splits, warnings = request.options["splits"], list[str]()
     for index, split in enumerate(splits):
-        _check_there(samples, split)
+        present = samples.facts["splits"]
+        if not present.get(split):
+            raise InputError(f"the data has no split '{split}', only: {', '.join(present)}; give it one")
         writer = tensors.Appender(request.out / split)
         total = tensors.count(samples, split)
         calls = tensors.batches(samples, split, batch(model), model=model)
@@ -76,12 +78,6 @@ def _check_batch(model: Artifact, asked: int) -> None:
     if not least <= asked <= most:
         takes = f"is fixed to {least}; use --batch {least}" if least == most else f"is {least} to {most}"
         raise InputError(f"--batch {asked}: the batch of the source {takes}")
-
-
-def _check_there(samples: Artifact, split: str) -> None:
-    have = samples.facts["splits"]
-    if not have.get(split):
-        raise InputError(f"the data has no split '{split}', only: {', '.join(have)}; give it one")
 
 
 def batch(model: Artifact) -> int:

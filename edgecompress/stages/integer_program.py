@@ -38,7 +38,7 @@ def frontier(losses: Table, costs: Table, most: float, shares: Sequence[float]) 
     best = least(losses, costs, most)
     if best is None:
         return []
-    left, lowest = sum(row[0] for row in losses), _sum(losses, best)
+    left, lowest = sum(row[0] for row in losses), sum(row[place] for row, place in zip(losses, best, strict=True))
     found = [least(costs, losses, left - share * (left - lowest)) or best for share in shares]
     return [choice for i, choice in enumerate([*found, best]) if choice not in found[:i]]
 
@@ -67,7 +67,3 @@ def least(wanted: Table, bounded: Table, most: float) -> Places | None:
     if found.x is None:
         return None
     return [int(np.argmax(found.x[owner == layer])) for layer in range(len(wanted))]
-
-
-def _sum(table: Table, choice: Places) -> float:
-    return sum(row[place] for row, place in zip(table, choice, strict=True))

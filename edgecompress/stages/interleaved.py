@@ -13,7 +13,6 @@ from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, Status
-from edgecompress.core.plugins import TransportPlugin
 from edgecompress.device.agent.environment import Environment
 from edgecompress.device.agent.interleaved import AT, Interleaved
 from edgecompress.stages.device_bench import SLACK, START_S, DeviceBench, connected, environment, variants
@@ -60,14 +59,11 @@ def facts(request: Request) -> InterleavedFacts:
     order = variants(request)
     options = {**request.options, "runtimes": dict.fromkeys(order, request.options["runtime"])}
     with connected(dataclasses.replace(request, options=options)) as bench:
-        before, simulated = bench.shell.facts(), _transport(request).simulated
+        before = bench.shell.facts()
+        simulated = registry.transport(request.context.device.get("transport", "host")).simulated
         costs = _counted(bench, order) if simulated else _timed(bench, order)
         around = environment(bench, before, {request.options["runtime"]: costs.environment})
     return {**costs.table, "crashed": costs.crashed, "environment": around}
-
-
-def _transport(request: Request) -> TransportPlugin:
-    return registry.transport(request.context.device.get("transport", "host"))
 
 
 def _timed(bench: DeviceBench, order: Sequence[str]) -> _Costs:

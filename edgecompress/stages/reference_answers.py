@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -44,7 +43,8 @@ class Moved(Distance):
 
 def keep(outputs: Path, split: str, model: Artifact, verdict: Path) -> None:
     """The first ITEMS items of `outputs` (a folder that an agent filled) into a verdict's folder."""
-    arrays = {name: tensors.load(Artifact(outputs, ""), split, name)[:ITEMS] for name in _names(model)}
+    names = [spec.name for spec in model.outputs if not spec.feeds]
+    arrays = {name: tensors.load(Artifact(outputs, ""), split, name)[:ITEMS] for name in names}
     tensors.write_split(verdict / ANSWERS, arrays)
     if (outputs / TRACE).is_file():
         (verdict / TRACE).write_bytes((outputs / TRACE).read_bytes())
@@ -60,10 +60,6 @@ def moved(outputs: Path, split: str, verdict: Artifact, limit: float) -> list[Mo
         operator = _operator(verdict.path / TRACE, outputs / TRACE, limit)
         facts = [{**m, "operator": operator} for m in facts]
     return facts
-
-
-def _names(model: Artifact) -> Sequence[str]:
-    return [spec.name for spec in model.outputs if not spec.feeds]
 
 
 def _distance(before: np.ndarray, after: np.ndarray) -> Distance:

@@ -180,8 +180,15 @@ def module_specs(
     two = _bigger(net, draft, samples) or one
     batch = Dim("batch", 1, OPEN)
     inputs = [replace(s, shape=_dims(s, dims.get(s.name, {}), 1 if two is one else batch)) for s in specs]
-    outputs = [TensorSpec(n, _shape(t, two[n], batch), _dtype(t)) for n, t in one.items()]
-    inputs += _state_inputs(source.state, inputs, outputs)
+    outputs = [
+        TensorSpec(n, tuple(batch if a != b else a for a, b in zip(t.shape, two[n].shape, strict=True)), _dtype(t))
+        for n, t in one.items()
+    ]
+    # the inputs that hold state and have no data: each is as the output that feeds it
+    by_name, known = {spec.name: spec for spec in outputs}, [spec.name for spec in inputs]
+    inputs += [
+        replace(by_name[out], name=name) for name, out in source.state.items() if name not in known and out in by_name
+    ]
     ends = declared_ends.of(inputs, outputs, source.state, reference)
     whole = replace(draft, inputs=ends[0], outputs=ends[1])
     if len(inputs) > len(specs):  # the state goes in too
@@ -195,19 +202,6 @@ def _bigger(net: torch.nn.Module, draft: Artifact, samples: Artifact) -> dict[st
         return outputs_of(net, torch_module.example(draft, samples, 2), "")
     except InputError:
         return None
-
-
-def _shape(one: torch.Tensor, two: torch.Tensor, batch: Dim) -> Shape:
-    """The shape of an output, from its values for one item and for two."""
-    return tuple(batch if a != b else a for a, b in zip(one.shape, two.shape, strict=True))
-
-
-def _state_inputs(
-    state: Mapping[str, str], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
-) -> list[TensorSpec]:
-    """The inputs that hold state and have no data: each is as the output that feeds it."""
-    by_name, known = {spec.name: spec for spec in outputs}, [spec.name for spec in inputs]
-    return [replace(by_name[out], name=name) for name, out in state.items() if name not in known and out in by_name]
 
 
 def _dims(spec: TensorSpec, axes: Mapping[int, Dim], batch: int | Dim) -> Shape:
@@ -365,18 +359,16 @@ def _exported_again(net: torch.nn.Module, inputs: Sequence[torch.Tensor], where:
 
     dims = [{i: torch.export.Dim.AUTO for i, n in enumerate(v.shape) if not isinstance(n, int)} for v in inputs]
     try:
-        example = tuple(torch.zeros([_size(n) for n in value.shape], dtype=value.dtype) for value in inputs)
+        example = tuple(
+            torch.zeros([n if isinstance(n, int) else int(n.node.hint) for n in value.shape], dtype=value.dtype)
+            for value in inputs
+        )
         return torch.export.export(net, example, dynamic_shapes={"inputs": tuple(dims)})
     except Exception as error:
         raise InputError(
             f"{where}: torch.export cannot put its constants inside: {user_code.error_line(error)}; export it without "
             "the inputs that are constants"
         ) from error
-
-
-def _size(size: int | torch.SymInt) -> int:
-    """What a size was when it was traced."""
-    return size if isinstance(size, int) else int(size.node.hint)
 
 
 def _program_specs(

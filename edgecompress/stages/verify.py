@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from edgecompress.core import config, extras, registry
 from edgecompress.core.errors import EdgeError, StageFailed
-from edgecompress.core.json import Json
 from edgecompress.core.model import AT_CHANCE, Artifact, Check, Promise, Request
 from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
@@ -92,7 +91,11 @@ def run(request: Request) -> Artifact:
     facts: "limits" are those that counted, `lost` is the first check that failed.
     Raises StageFailed when the runtime does not run the artifact.
     """
-    limits = config.build(Limits, {**request.options["limits"], **_as_given(request)}, "limits")
+    given = request.options.get("given")
+    held = precision_facts.narrower(precision_facts.of(request.model), given["name"]) if given else ""
+    # the limits on answers that count instead where a source came narrower than its variant's name says
+    instead = given["limits"].get(held, given["limits"][""]) if held else {}
+    limits = config.build(Limits, {**request.options["limits"], **instead}, "limits")
     shell = registry.load("transports", "host").connect({})
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         request.progress(0.0, f"running {request.options['runtime']}")
@@ -114,13 +117,6 @@ def run(request: Request) -> Artifact:
     n = tensors.count(request.inputs["samples"], _split(request))
     facts = _facts(results, [*_checks(results, limits), *lengths, *_precision(request)]) | {"limits": asdict(limits)}
     return Artifact(request.out, "verdict", facts={"n": n, **facts, **defaults}).write()
-
-
-def _as_given(request: Request) -> Mapping[str, Json]:
-    """The limits on answers that count instead where a source came narrower than its variant's name says."""
-    given = request.options.get("given")
-    held = precision_facts.narrower(precision_facts.of(request.model), given["name"]) if given else ""
-    return given["limits"].get(held, given["limits"][""]) if held else {}
 
 
 def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:
@@ -158,7 +154,9 @@ def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[Fall
 
     Raises what broke the profile of operators only where a limit needs it.
     """
-    ops_request = replace(_agent_request(request, "ops"), batch=_batch(request))
+    first = request.model.batch  # of a net that is made for one alone
+    batch = first if isinstance(first, int) else request.context.batch
+    ops_request = replace(_agent_request(request, "ops"), batch=batch)
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         try:
             reply: OperatorsAnswer = agent_client.ask(shell, ops_request, Path(scratch), DEADLINE_S)
@@ -167,12 +165,6 @@ def _fallback(request: Request, shell: Shell, limits: Limits) -> tuple[list[Fall
                 raise
             return None, f"the per-operator pass broke: {error}"
     return left(reply.get("fallback"), reply["ops"]), str(reply["why"])
-
-
-def _batch(request: Request) -> int:
-    """The batch that the model is made for, where it is fixed; else the one asked for."""
-    first = request.model.batch
-    return first if isinstance(first, int) else request.context.batch
 
 
 def left(names: Sequence[str] | None, ops: Sequence[OperatorTime]) -> list[FallbackOperator] | None:

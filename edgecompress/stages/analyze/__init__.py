@@ -14,7 +14,9 @@ def run(request: Request) -> Artifact:
     model = request.model
     if not weights.readable(model.kind):
         raise InputError(f"analyze reads {weights.refused(model)}")
-    batch = _batch(model, request.context.batch)
+    # the items of a run: `batch`, as far as the model takes so many
+    first = model.batch
+    batch = first if isinstance(first, int) else max(first.min, min(first.max, request.context.batch))
     if model.kind in TORCH:
         rows, parameters = layers.of_torch(model, request.inputs["samples"], batch)
         unsized: tuple[str, ...] = ()
@@ -29,12 +31,6 @@ def run(request: Request) -> Artifact:
         "sparsity": {"rows": zeros, "total": sparsity.total(zeros)},
     }
     return Artifact(request.out, "analysis", facts=facts).write()
-
-
-def _batch(model: Artifact, batch: int) -> int:
-    """The items of a run: `batch`, as far as the model takes so many."""
-    first = model.batch
-    return first if isinstance(first, int) else max(first.min, min(first.max, batch))
 
 
 def sense(request: Request) -> Artifact:

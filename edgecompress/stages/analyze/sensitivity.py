@@ -120,11 +120,11 @@ def order(layers: Mapping[str, Sequence[Point]]) -> list[str]:
 
     With few items the metric moves in steps and tells layers apart less well: benchmarks/sensitivity.py.
     """
-    return sorted(layers, key=lambda layer: -_noise(layers[layer]))
 
+    def noise(layer: str) -> float:
+        return sum(10 ** (-_decibels(point) / 10) for point in layers[layer]) / len(layers[layer])
 
-def _noise(points: Sequence[Point]) -> float:
-    return sum(10 ** (-_decibels(point) / 10) for point in points) / len(points)
+    return sorted(layers, key=noise, reverse=True)
 
 
 def _decibels(point: Point | output_error.ErrorFacts) -> float:

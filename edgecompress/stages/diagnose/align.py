@@ -57,7 +57,11 @@ def align(outputs: Sequence[Value], sources: Sequence[Value]) -> list[Match | No
     """
     import numpy as np
 
-    named = _named(outputs, sources)
+    # of the outputs with a name that one of them and one of the sources has: the source of that name, as large
+    ours, theirs = ([value.name for value in side] for side in (outputs, sources))
+    both = {name for name in ours if name and ours.count(name) == theirs.count(name) == 1}
+    pairs = {ours.index(name): theirs.index(name) for name in both}
+    named = {i: j for i, j in pairs.items() if outputs[i].values.size == sources[j].values.size}
     taken = set(named.values())
     scores = np.full((len(outputs), len(sources)), -np.inf)
     matches: dict[tuple[int, int], Match] = {}
@@ -71,14 +75,6 @@ def align(outputs: Sequence[Value], sources: Sequence[Value]) -> list[Match | No
     order = _source_order([named.get(i, j) for i, j in enumerate(found)], matches)
     where = dict(zip(order, paired(scores[order]), strict=True))
     return [None if (at := where[i]) is None else matches[i, at] for i in range(len(outputs))]
-
-
-def _named(outputs: Sequence[Value], sources: Sequence[Value]) -> dict[int, int]:
-    """Of the outputs with a name that one of them and one of the sources has: the source of that name, as large."""
-    ours, theirs = ([value.name for value in side] for side in (outputs, sources))
-    both = {name for name in ours if name and ours.count(name) == theirs.count(name) == 1}
-    pairs = {ours.index(name): theirs.index(name) for name in both}
-    return {i: j for i, j in pairs.items() if outputs[i].values.size == sources[j].values.size}
 
 
 def _source_order(found: Sequence[int | None], matches: Mapping[tuple[int, int], Match]) -> list[int]:

@@ -292,20 +292,15 @@ def _channels_spec(row: Facts, sizes: Sequence[float]) -> Spec:
     says += f", a step is {coarse:.3g}" if coarse else ""
     points = [{"x": i, "y": size, "low": low, "says": says} for i, size in enumerate([*sizes, sizes[-1]])]
     x = quantity("x", axis("channels, the largest first", format="~d"), domain=[0, len(sizes)])
-    tall = axis("magnitude, log", values=_decades(low, high), grid=True, format="~g")
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [times * 10.0**power for power in powers for times in ((1, 2, 5) if len(powers) < 4 else (1,))]
+    tall = axis("magnitude, log", values=[at for at in ticks if low <= at <= high], grid=True, format="~g")
     y = quantity("y", tall, type="log", domain=[low, high])
     area = {"type": "area", "interpolate": "step-after", "fill": ARTIFACT, "fillOpacity": 0.2}
     line = {"type": "line", "interpolate": "step-after", "stroke": ARTIFACT, "strokeWidth": 1.8}
     marks = [layer(points, area, x=x, y=y, y2={"field": "low"}), described(points, line, "channels", x=x, y=y)]
     rule = {"type": "rule", "color": CULPRIT, "strokeDash": [4, 3], "strokeWidth": 1.5}
     return unit(130, [*marks, *([layer([{"y": coarse}], rule, y=y)] if coarse else [])])
-
-
-def _decades(low: float, high: float) -> list[float]:
-    """Powers of ten between two ends, and where they are few also 2 and 5 times those."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [times * 10.0**power for power in powers for times in ((1, 2, 5) if len(powers) < 4 else (1,))]
-    return [at for at in ticks if low <= at <= high]
 
 
 def values(facts: Facts) -> Figure:

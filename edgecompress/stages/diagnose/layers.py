@@ -200,16 +200,13 @@ def load(artifact: Artifact) -> SourceProgram:
     """The layers of a "program"."""
 
     program = torch_program.load(artifact.file(".pt2"))
-    if any(_in_place(node) for node in program.graph.nodes):  # a value would be gone once the next node has run
+    schemas = (getattr(node.target, "_schema", None) for node in program.graph.nodes)
+    if any(getattr(schema, "is_mutable", False) for schema in schemas):  # a value would be gone after the next node
         program = program.run_decompositions({})
     net = program.module(check_guards=False)
     source = SourceProgram(net, list(net.graph.nodes))
     source.layers = _named(_grouped(source.nodes))
     return source
-
-
-def _in_place(node: Node) -> bool:
-    return bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
 def _grouped(nodes: Sequence[Node]) -> list[SourceLayer]:
