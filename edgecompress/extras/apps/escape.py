@@ -3,8 +3,8 @@
 The template writes the quotes, `String NAME = "{{ name | java }}";`, and each escape answers a `Safe`: a template takes
 no other text. Printable characters to which the language gives no meaning stay. All others (newlines, quotes,
 backslashes, `$`, control and bidi characters, ends of comments) are written as the language's own escape; where it has
-none, U+FFFD stands for them: XML 1.0 and HTML cannot hold NUL and most control characters at all, and a word of a shell
-or a line of Markdown should hold none. Halves of surrogate pairs become U+FFFD everywhere.
+none, U+FFFD stands for them: XML 1.0 and HTML cannot hold NUL and most control characters at all, and a line of
+Markdown should hold none. Halves of surrogate pairs become U+FFFD everywhere.
 """
 
 from __future__ import annotations
@@ -51,34 +51,14 @@ def _whole(value: object) -> str:
     return SURROGATES.sub(REPLACEMENT, value)
 
 
-def _utf16(char: str) -> str:
-    r"""`\uXXXX`, twice where UTF-16 takes two."""
-    units = char.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
-
-
 def _java(char: str) -> str:
-    if char > "~":
-        return _utf16(char)
+    if char > "~":  # twice where UTF-16 takes two
+        return re.sub("(.{4})", r"\\u\1", char.encode("utf-16-be").hex())
     return char if char >= " " and char not in "\"'\\$" else f"\\{ord(char):03o}"
-
-
-def _kotlin(char: str) -> str:
-    return char if char.isprintable() and char not in "\"'\\$" else _utf16(char)
 
 
 def _swift(char: str) -> str:
     return char if char.isprintable() and char not in "\"'\\" else f"\\u{{{ord(char):x}}}"
-
-
-def _js(char: str) -> str:
-    return char if char.isprintable() and char not in "\"'`\\$<>&" else _utf16(char)
-
-
-def _toml(char: str) -> str:
-    if char.isprintable() and char not in "\"'\\$":
-        return char
-    return f"\\u{ord(char):04x}" if char <= "\uffff" else f"\\U{ord(char):08x}"
 
 
 def _xml(char: str) -> str:
@@ -89,10 +69,6 @@ def _xml(char: str) -> str:
     return f"&#{code};" if held else REPLACEMENT
 
 
-def _sh(char: str) -> str:
-    return "'\\''" if char == "'" else char if char.isprintable() else REPLACEMENT
-
-
 def _md(char: str) -> str:
     if char in "<>&":
         return f"&#{ord(char)};"
@@ -101,7 +77,7 @@ def _md(char: str) -> str:
     return f"\\{char}" if char in MARKUP else char if char.isprintable() else REPLACEMENT
 
 
-JAVA, KOTLIN, SWIFT, JS, TOML, XML, SH, MD = map(_Table, (_java, _kotlin, _swift, _js, _toml, _xml, _sh, _md))
+JAVA, SWIFT, XML, MD = map(_Table, (_java, _swift, _xml, _md))
 
 
 def java(value: object) -> Safe:
@@ -109,24 +85,9 @@ def java(value: object) -> Safe:
     return Safe(_whole(value).translate(JAVA).replace("*/", "*\\057"))
 
 
-def kotlin(value: object) -> Safe:
-    """Inside of "..." (also of Gradle's scripts), or of a comment, which may nest."""
-    return Safe(_whole(value).translate(KOTLIN).replace("*/", "*\\u002f").replace("/*", "\\u002f*"))
-
-
 def swift(value: object) -> Safe:
     """Inside of "...", or of a comment, which may nest."""
     return Safe(_whole(value).translate(SWIFT).replace("*/", "*\\u{2f}").replace("/*", "\\u{2f}*"))
-
-
-def js(value: object) -> Safe:
-    """Inside of "...", '...' or `...`, in a file or in a page's <script>."""
-    return Safe(_whole(value).translate(JS).replace("*/", "*\\/"))
-
-
-def toml(value: object) -> Safe:
-    """Inside of a basic string "..."."""
-    return Safe(_whole(value).translate(TOML))
 
 
 def xml(value: object) -> Safe:
@@ -142,11 +103,6 @@ def pom(value: object) -> Safe:
 def html(value: object) -> Safe:
     """Inside of an element that holds text (not <script>, <style>), an attribute in quotes, or a comment."""
     return xml(value)
-
-
-def sh(value: object) -> Safe:
-    """Inside of '...'."""
-    return Safe(_whole(value).translate(SH))
 
 
 def md(value: object) -> Safe:
@@ -197,7 +153,7 @@ def short(value: object) -> str:
 
 
 FILTERS: dict[str, Callable[[object], str]] = {
-    **{f.__name__: f for f in (java, kotlin, swift, js, toml, xml, pom, html, sh, md, json, short)},
+    **{f.__name__: f for f in (java, swift, xml, pom, html, md, json)},
     "ident": ident,
     "hex": hexadecimal,
     "version": version,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.package_contents import PAYLOAD, Contents, PackageCheck, is_packed
+from edgecompress.extras.apps import checks as made
 from edgecompress.extras.apps import packed_payload
-from edgecompress.extras.apps.packagers import _ios_checks, _ios_spec
+from edgecompress.extras.apps.packagers import _ios_spec
 from edgecompress.extras.apps.render import render
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ SUFFIX = ".zip"
 FORMATS: tuple[str, ...] = tuple(_ios_spec.ENGINES)
 PRIVACY = "PrivacyInfo.xcprivacy"
 CARRIED: tuple[str, ...] = ()
+LARGEST = 4 << 20  # bytes of the manifest of a .mlpackage: ours have some kilobytes
 SOURCES = (
     *("Benchmark", "Digest", "Engine", "Machine", "Numbers", "Packaged", "Picture", "Pixels", "Processing"),
     *("Resize", "SelfTest", "Spectrogram"),
@@ -89,9 +92,28 @@ def payload(root: Path, work: Path) -> Path:
 
 
 def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
-    """Manifest, Swift sources, compiled constants, privacy manifest, and the items of a .mlpackage."""
-    resources = models = payload(root, work)
+    """The items of a .mlpackage; the check `code` covers all that lies around the model."""
+    if card["model"]["format"] != "mlpackage":
+        return iter(())
+    models = payload(root, work)
     if is_packed(card):
+        packed_payload.opened(card, models, work / "unpacked")
         models = work / "unpacked"
-        packed_payload.opened(card, resources, models)
-    return _ios_checks.every(root, card, resources, models)
+    return made.made({"mlpackage items": lambda: _items(models / card["model"]["main"])})
+
+
+def _items(package: Path) -> None:
+    """What the manifest of a .mlpackage lists is there, and its root model is among it."""
+    try:
+        manifest = json.loads(made.text(package / "Manifest.json", LARGEST))
+        entries, first = dict(manifest["itemInfoEntries"]), manifest["rootModelIdentifier"]
+        paths = {key: str(entry["path"]) for key, entry in entries.items()}
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{package.name}/Manifest.json: damaged: {ascii(str(error))[1:80]}") from error
+    if first not in paths:
+        raise InputError(f"{package.name}/Manifest.json: its root model is not among its items")
+    for path in paths.values():
+        if ".." in PurePosixPath(path).parts or path.startswith("/"):
+            raise InputError(f"{package.name}/Manifest.json names {path[:100]!a}, which points outside the package")
+        if not (package / "Data" / path).exists():
+            raise InputError(f"{package.name}/Manifest.json names {ascii(path)[:100]}, which is not there")
