@@ -318,7 +318,6 @@ def test_the_code_of_another_version_is_not_judged(root: Path) -> None:
 
 
 def test_a_reason_tells_the_packages_paths_and_not_where_it_was_opened(root: Path) -> None:
-    (payload(root) / model_card.LABELS).unlink()
     (root / "run.pyz").write_bytes(b"PK\5\6")
     reasons = "; ".join(reason for _, reason in resealed(root).values())
     assert "run.pyz: is truncated" in reasons

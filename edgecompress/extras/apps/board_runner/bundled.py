@@ -9,7 +9,6 @@ from edgecompress.device import bundle
 
 MAIN = "edgecompress.extras.apps.board_runner.main"
 CARD = "edgecompress/extras/apps/board_runner/card.json"  # in the file
-CARDS = (CARD, "edgecompress/board/card.json")  # the latter: where edgecompress 0.1 put it
 
 
 def write(file: Path, runtime: str, card: bytes) -> Path:

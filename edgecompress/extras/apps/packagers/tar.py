@@ -8,6 +8,7 @@ options: `platform` (linux-aarch64, linux-x86_64; empty: the target's), `python`
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import CheckFailed, InputError
+from edgecompress.core.model import sha256_of
 from edgecompress.core.package_contents import CARD, Contents, PackageCheck, settings
+from edgecompress.extras.apps import checks as made
 from edgecompress.extras.apps.board_runner import bundled
 from edgecompress.extras.apps.board_runner.predictor import PAYLOAD
-from edgecompress.extras.apps.packagers import _tar_checks, _tar_wheels
+from edgecompress.extras.apps.packagers import _tar_wheels
 from edgecompress.extras.apps.render import render
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ SUFFIX = ".tar.gz"
 FORMATS: tuple[str, ...] = ()  # any; what no board's wheel runs comes without a runner, and the README says so
 WHEELS = "wheels"
 CARRIED = (f"{WHEELS}/*", "requirements.txt")
+PIN = re.compile(r"([A-Za-z0-9._-]+)==([0-9][0-9A-Za-z.+]*)((?: --hash=sha256:[0-9a-f]{64})*)")
 PYTHON = re.compile(r"3\.[1-9][0-9]")
 PORTS = range(1024, 65536)  # those that need no root
 MEMORY_MIB, TIMES = 512, 8  # what the service may take: so much, and so many times the model
@@ -149,8 +153,28 @@ def purl(card: Card) -> str:
 
 
 def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
-    """The runner, the scripts, the service, the requirements. Nothing is executed."""
-    if (root / "run.pyz").is_file():
-        return _tar_checks.every(root, card, work)
-    why = "the package has none: no wheel for boards runs this format"
-    return iter([PackageCheck("runner", "skipped", why)])
+    """The requirements and their wheels; the check `code` covers the runner, the scripts and the service."""
+    if not (root / "run.pyz").is_file():
+        why = "the package has none: no wheel for boards runs this format"
+        return iter([PackageCheck("runner", "skipped", why)])
+    later = PackageCheck("installation", "skipped", "the self-test runs on the board, at the end of install.sh")
+    return itertools.chain(made.made({"requirements": lambda: _requirements(root)}), [later])
+
+
+def _requirements(root: Path) -> None:
+    """Each line is pinned, each wheel inside has its hash there, and each line its wheel."""
+    lines = (root / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    pins = [match for line in lines if (match := PIN.fullmatch(line))]
+    if len(pins) != len(lines) or not pins:
+        raise CheckFailed("requirements.txt: a line is not NAME==VERSION with its hashes")
+    if not (root / "wheels").is_dir():
+        raise made.NotChecked("the package contains no wheels: the board downloads them")
+    hashes = {digest: pin[1] for pin in pins for digest in re.findall("sha256:([0-9a-f]{64})", pin[3])}
+    files = {sha256_of(file): file.name for file in sorted((root / "wheels").iterdir())}
+    strange = [name for digest, name in files.items() if digest not in hashes and not name.startswith("pip-")]
+    if strange:
+        raise CheckFailed(f"wheels/{strange[0]}: its sha256 is not in requirements.txt")
+    if missing := [name for digest, name in hashes.items() if digest not in files]:
+        raise CheckFailed(f"wheels: the wheel of {missing[0]} is missing or changed")
+    if bare := [pin[1] for pin in pins if not pin[3]]:
+        raise CheckFailed(f"requirements.txt: {bare[0]} has no hash")
