@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 
-from edgecompress.core import config, extras, registry
+from edgecompress.core import config, environments, extras, registry
 from edgecompress.core.errors import ConfigError, MissingDependency, NoPath, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Promise
@@ -181,6 +181,12 @@ def others(target: Target, runtime: str) -> list[str]:
     made = registry.load("runtimes", runtime).FORMAT
     named = dict.fromkeys((*target.also, target.min_runtime))
     return [n for n in named if n and n != runtime and made == registry.load("runtimes", n).FORMAT]
+
+
+def untried(module: ModuleType) -> str:
+    """Why what is not required is not tried, where its module needs libraries that are not installed, or ""."""
+    lacking = ", ".join(environments.missing(module))
+    return f"not tried: {lacking} is not installed; run: {environments.install_command(module)}" if lacking else ""
 
 
 def _words(call: str) -> str:

@@ -115,7 +115,7 @@ def trials(report: Report) -> TextTable:
 
 def neighbours(report: Report) -> TextTable:
     """Where no width lay between: in what the two trials on either side of the goal differ."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for fit in report.fits:
         best, wider = chosen(fit), beside(fit)
         if best is None or wider is None:

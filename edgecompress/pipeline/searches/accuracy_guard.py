@@ -10,10 +10,9 @@ import dataclasses
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
-from edgecompress.core import catalog, config, environments, registry
+from edgecompress.core import catalog, config, registry
 from edgecompress.core.errors import ConfigError, EdgeError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcome, Outcomes, Stage
@@ -151,7 +150,7 @@ class AccuracyGuard:
 
     def _prepare(self, outcomes: Outcomes, best: RungTrial, technique: str) -> Climb:
         """A technique on the net before it is quantized; one that trains starts from weights that nothing rounded."""
-        if why := _lacking_libraries(registry.load("techniques", technique)):
+        if why := conversion.untried(registry.load("techniques", technique)):
             return [nothing(technique, best, why)]
         trains = registry.technique(technique).trains
         earlier = [t for t in best.recipe.before if not (trains and _on_grid(t))]
@@ -160,7 +159,7 @@ class AccuracyGuard:
 
     def _keep(self, outcomes: Outcomes, best: RungTrial, cells: list[KeptLayer]) -> Climb:
         """Layers in higher precision: each of the worst alone, then together those that an integer program chooses."""
-        if why := _lacking_libraries(registry.call(PROGRAM)[0]):
+        if why := conversion.untried(registry.call(PROGRAM)[0]):
             return [nothing("keep", best, why)]
         quantizer, options = self._last(best.recipe)
         kept = quantizer.kept
@@ -348,12 +347,6 @@ def _unrounded(technique: str, after: Sequence[str]) -> Table:
 
 def _on_grid(technique: str) -> bool:
     return registry.technique(technique).on_grid
-
-
-def _lacking_libraries(module: ModuleType) -> str:
-    """Why a rung is not tried whose module needs libraries that are not installed, or ""."""
-    lacking = ", ".join(environments.missing(module))
-    return lacking and f"not tried: {lacking} is not installed; run: {environments.install_command(module)}"
 
 
 def _metric(outcome: Outcome) -> Table | None:
