@@ -118,16 +118,14 @@ def runtimes(report: Report) -> TextTable:
 def agreed(report: Report) -> TextTable:
     """Each output of each variant on the device, beside what the same artifact answered here."""
     head = ("variant", "output", "from here", "limit", "kept", "note")
-    agreements = [(v.name, v.agree) for v in report.variants if v.agree]
-    rows = tuple(row for name, facts in agreements for row in _agreed(name, facts))
-    return TextTable("On the device", head, rows)
-
-
-def _agreed(name: str, facts: Agreement) -> Iterator[tuple[str, ...]]:
-    for output, check in zip(facts.outputs, facts.checks, strict=True):
-        limit = DASH if facts.limit is None else plain(facts.limit, "fraction")
-        where = f"first at operator {output.operator}" if output.operator else output.reason or ""
-        yield name, output.name, distance(output.moved), limit, KEPT[check.ok], where
+    rows = []
+    for name, facts in ((v.name, v.agree) for v in report.variants if v.agree):
+        for output, check in zip(facts.outputs, facts.checks, strict=True):
+            where = f"first at operator {output.operator}" if output.operator else output.reason
+            rows.append(
+                (name, output.name, distance(output.moved), plain(facts.limit, "fraction"), KEPT[check.ok], where)
+            )
+    return TextTable("On the device", head, tuple(rows))
 
 
 def distance(moved: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -11,7 +11,7 @@ from edgecompress.core.quantities import CYCLES
 from edgecompress.data import compiler_estimates
 from edgecompress.reporting import instructions
 from edgecompress.reporting.formatting import DASH, known, missing, number, plural, significant, text
-from edgecompress.reporting.model import Estimate, Number, Report, Variant
+from edgecompress.reporting.model import Estimate, Number, Report
 from edgecompress.reporting.tables import TextTable
 
 KEYS = {"npu_time": "inference_ms", "sram": "sram_bytes", "flash": "flash_bytes"}  # of an estimate, by quantity
@@ -41,21 +41,16 @@ def numbers(artifact: Artifact | None) -> dict[str, Number]:
 def table(report: Report) -> TextTable:
     """Each variant's estimates, and what part they are of the first reference's."""
     shown = [(v, v.estimate) for v in report.variants if v.estimate]
-    clocks = _clocks([estimate for _, estimate in shown])
-    head = ("variant", "cycles", f"at {clocks}", "SRAM", "flash", "MACs", "NPU + CPU operators")
+    clocks = ", ".join(dict.fromkeys(f"{estimate.clock_mhz:g} MHz" for _, estimate in shown))
+    head = ("variant", "cycles", f"at {clocks or DASH}", "SRAM", "flash", "MACs", "NPU + CPU operators")
     beside = next((v for v, _ in shown if v.reference and known(v.numbers[CYCLES])), None)
-    return TextTable("Estimates", head, tuple(_row(v, estimate, beside) for v, estimate in shown))
-
-
-def _clocks(shown: Sequence[Estimate]) -> str:
-    return ", ".join(dict.fromkeys(f"{estimate.clock_mhz:g} MHz" for estimate in shown)) or DASH
-
-
-def _row(variant: Variant, estimate: Estimate, beside: Variant | None) -> tuple[str, ...]:
-    other = beside if beside and beside.name != variant.name else None
-    cells = [_cell(variant.numbers[m], other.numbers[m] if other else None) for m in (CYCLES, *KEYS)]
-    macs = DASH if estimate.macs is None else instructions.plain(estimate.macs)
-    return variant.name, *cells, macs, f"{estimate.npu_operators} + {estimate.cpu_operators}"
+    rows = []
+    for v, estimate in shown:
+        other = beside if beside and beside.name != v.name else None
+        cells = [_cell(v.numbers[m], other.numbers[m] if other else None) for m in (CYCLES, *KEYS)]
+        macs = DASH if estimate.macs is None else instructions.plain(estimate.macs)
+        rows.append((v.name, *cells, macs, f"{estimate.npu_operators} + {estimate.cpu_operators}"))
+    return TextTable("Estimates", head, tuple(rows))
 
 
 def _cell(own: Number, other: Number | None) -> str:

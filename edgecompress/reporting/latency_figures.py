@@ -96,10 +96,12 @@ def ecdf(report: Report) -> Figure:
         domain=[low, high],
     )
     y = quantity("y", axis("share of runs", grid=True, format="%"), domain=[0, 1])
-    layers = [
-        described(_steps(v.name, shape.quantiles_ms, high), _line(report, v.name), "cumulative curve", x=x, y=y)
-        for v, shape in shown
-    ]
+    layers = []
+    for v, shape in shown:
+        quantiles = shape.quantiles_ms
+        says = f"{v.name}: half of the runs within {quantiles[50]:.4g} ms, 90 % within {quantiles[90]:.4g} ms"
+        steps = [{"x": min(q, high), "y": i / 100, "says": says} for i, q in enumerate(quantiles)]  # within the frame
+        layers.append(described(steps, _line(report, v.name), "cumulative curve", x=x, y=y))
     key = tuple((v.name, f"{v.name}: {text(v.numbers['latency'])}") for v, _ in shown)
     return Figure(
         "ecdf",
@@ -118,12 +120,6 @@ def _line(report: Report, name: str) -> dict[str, Json]:
         "strokeWidth": 3 if name == report.subject else 2,
         "interpolate": "step-after",
     }
-
-
-def _steps(name: str, quantiles: Sequence[float], high: float) -> Values:
-    """The quantiles as points, none beyond the frame."""
-    says = f"{name}: half of the runs within {quantiles[50]:.4g} ms, 90 % within {quantiles[90]:.4g} ms"
-    return [{"x": min(q, high), "y": i / 100, "says": says} for i, q in enumerate(quantiles)]
 
 
 def strip(report: Report) -> Figure:

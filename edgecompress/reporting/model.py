@@ -639,14 +639,14 @@ def _unlike_sessions(name: str, number: Number, sessions: Sequence[Session]) -> 
 
 def values(sessions: Iterable[Session | ExternalSession], key: str) -> dict[str, float]:
     """round -> the number `key` ("median_ms", "memory.peak_rss_bytes") of each session that has it."""
-    numbers = {session.round: _at(session, key) for session in sessions}
-    return {name: float(number) for name, number in numbers.items() if isinstance(number, (int, float))}
-
-
-def _at(part: object, key: str) -> object:
-    for name in key.split("."):
-        part = getattr(part, name, None)
-    return part
+    numbers = {}
+    for session in sessions:
+        part: object = session
+        for name in key.split("."):
+            part = getattr(part, name, None)
+        if isinstance(part, (int, float)):
+            numbers[session.round] = float(part)
+    return numbers
 
 
 class Setting(Part):

@@ -44,13 +44,11 @@ def called(report: Report, name: str) -> str:
 
 def notes(report: Report) -> Iterator[str]:
     """A line for each variant whose name says another precision than its file has."""
+    source = of(report.source_artifact())
     for variant in report.variants:
         known = of(variant.artifact)
         if known and called(report, variant.name) != variant.name:
-            yield f"{_unlike_its_name(variant.name, known, of(report.source_artifact()))}."
-
-
-def _unlike_its_name(name: str, known: facts.Precision, source: facts.Precision | None) -> str:
-    same = source and (source["weights"], source["computes"]) == (known["weights"], known["computes"])
-    why = "as the source: no weight and no operator of this model changed precision" if same else "unlike its name"
-    return f"{name} is {facts.main(known)}, {why} ({facts.line(known)})"
+            same = source and (source["weights"], source["computes"]) == (known["weights"], known["computes"])
+            unchanged = "as the source: no weight and no operator of this model changed precision"
+            why = unchanged if same else "unlike its name"
+            yield f"{variant.name} is {facts.main(known)}, {why} ({facts.line(known)})."

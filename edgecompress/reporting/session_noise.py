@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from edgecompress.core.stats import SPREAD, spread, trend
 from edgecompress.reporting.formatting import plural
@@ -24,13 +24,10 @@ def between(medians_ms: Sequence[float]) -> list[str]:
 def sentence(name: str, sessions: Sequence[Session]) -> str:
     """The noise that was seen while a variant was measured, in one sentence, or ""."""
     medians = [s.median_ms for s in sessions if s.median_ms is not None]
-    signs = [*between(medians), *_within(sessions)]
-    return f"Noise was seen in {name}: {'; '.join(signs)}; another run may not agree." if signs else ""
-
-
-def _within(sessions: Sequence[Session]) -> Iterator[str]:
-    """Each kind of flag with the number of sessions that it was raised in, the first one as it was said."""
+    signs = between(medians)
+    # Each kind of flag with the number of sessions that it was raised in, the first one as it was said.
     flags = [flag for s in sessions for flag in s.flags or () if not flag.startswith(ELSEWHERE)]
     for kind, count in Counter(flag.partition(":")[0] for flag in flags).items():
         first = next(flag for flag in flags if flag.startswith(kind))
-        yield f"{first} (in {count} of {plural(len(sessions), 'session')})"
+        signs.append(f"{first} (in {count} of {plural(len(sessions), 'session')})")
+    return f"Noise was seen in {name}: {'; '.join(signs)}; another run may not agree." if signs else ""

@@ -122,9 +122,9 @@ def neighbours(report: Report) -> TextTable:
             continue
         rows.append((fit.variant, "all, measured", _share(best.ratio), _share(wider.ratio)))
         for part in dict.fromkeys((*best.kept, *wider.kept)):
-            widths = [str(trial.kept.get(part, DASH)) for trial in (best, wider)]
-            if widths[0] != widths[1]:
-                rows.append((fit.variant, part, *widths))
+            narrow, wide = (str(trial.kept.get(part, DASH)) for trial in (best, wider))
+            if narrow != wide:
+                rows.append((fit.variant, part, narrow, wide))
     head = ("variant", "part", "chosen", "the next wider one")
     return TextTable("Neighbours: no width lies between", head, tuple(rows))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from edgecompress.core.json import Json
 from edgecompress.reporting.figure_style import (
@@ -40,20 +40,10 @@ SHAPE: Mapping[str, Json] = {
 
 
 def tables(report: Report) -> list[TextTable]:
-    """The starts."""
-    return [starts(report)]
-
-
-def figures(report: Report) -> list[Figure]:
-    """Them, drawn."""
-    return [figure(report)]
-
-
-def starts(report: Report) -> TextTable:
     """From nothing to the first answer, the median of the starts and their ends."""
     head = ("variant", "the files were", "import", "load", "first inference", "second inference")
     rows = [row for v, a in answers(report, "cold").items() for row in _rows(v, a)]
-    return TextTable("From a cold start", head, tuple(rows))
+    return [TextTable("From a cold start", head, tuple(rows))]
 
 
 def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
@@ -65,21 +55,17 @@ def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
     return [*rows, (name, f"on disk only: {why}", *[DASH] * len(STARTS))] if why else rows
 
 
-def _medians(summary: Table) -> Sequence[str]:
-    return [_spread(summary[key]) for key in STARTS]
+def _medians(summary: Table) -> Iterator[str]:
+    for times in (summary[key] for key in STARTS):
+        middle, low, high = (times[key] for key in ("median", "min", "max"))
+        yield DASH if middle is None else text(Number("", middle, "ms", low=low, high=high), spread=True)
 
 
-def _spread(times: Table) -> str:
-    if times["median"] is None:
-        return DASH
-    return text(Number("", times["median"], "ms", low=times["min"], high=times["max"]), spread=True)
-
-
-def figure(report: Report) -> Figure:
+def figures(report: Report) -> list[Figure]:
     """Import, load and first inference end to end, of each variant and of each way its files were."""
     bars = [bar for v, a in answers(report, "cold").items() for bar in _bars(v, a, colour(report, v))]
     spec = [Panel("", _spec(bars))] if bars else []
-    return Figure("cold", "From a cold start: what the first answer waits for", _COLD if spec else "", tuple(spec))
+    return [Figure("cold", "From a cold start: what the first answer waits for", _COLD if spec else "", tuple(spec))]
 
 
 def _bars(name: str, answer: Table, fill: str) -> Values:

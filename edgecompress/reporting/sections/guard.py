@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -12,7 +12,7 @@ from edgecompress.data.metrics import MetricComparison
 from edgecompress.reporting.figure_style import Figure, Panel, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, significant
 from edgecompress.reporting.model import Metric, Part, Report, Table
-from edgecompress.reporting.request import GuardFacts, ReportRequest, RungFacts
+from edgecompress.reporting.request import GuardFacts, ReportRequest
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
@@ -95,6 +95,12 @@ def _ladders(report: Report) -> list[Ladder]:
 
 def _ladder(facts: GuardFacts, metric: MetricComparison | None) -> Ladder:
     first, last = metrics.lost(facts["plain_test"]), metrics.lost(metric)
+    rungs = []
+    for row in facts["ladder"]:
+        own, size = row["facts"].get("metric"), row["facts"].get("size_bytes")
+        known = {"loss": metrics.lost(own, gross=True), "metric": own, "size_bytes": size}
+        ratio = facts["costs"].get(row["label"])
+        rungs.append(msgspec.convert({**row, **known, **row["recipe"], "ratio": ratio}, Rung))
     return Ladder(
         variant=facts["variant"],
         runtime=facts["runtime"],
@@ -105,15 +111,9 @@ def _ladder(facts: GuardFacts, metric: MetricComparison | None) -> Ladder:
         plain_loss=first,
         loss=last,
         recovered=1 - last / first if first and first > 0 and last is not None else None,
-        rungs=[_rung(row, facts["costs"].get(row["label"])) for row in facts["ladder"]],
+        rungs=rungs,
         layers=msgspec.convert(facts["cells"], list[TriedLayer]),
     )
-
-
-def _rung(row: RungFacts, ratio: float | None) -> Rung:
-    metric = row["facts"].get("metric")
-    known = {"loss": metrics.lost(metric, gross=True), "metric": metric, "size_bytes": row["facts"].get("size_bytes")}
-    return msgspec.convert({**row, **known, **row["recipe"], "ratio": ratio}, Rung)
 
 
 def _limit(budget: Mapping[str, float], metric: MetricComparison | None) -> float | None:
@@ -131,44 +131,36 @@ def _limit(budget: Mapping[str, float], metric: MetricComparison | None) -> floa
 def table(report: Report) -> TextTable:
     """Where each ladder ended, and how much of the plain artifact's loss that mends."""
     head = ("variant", "ends at", "plain loses on test", "it loses", "budget", "recovered", "how it ended")
-    return TextTable("What the guard mended", head, tuple(map(_row, _ladders(report))))
-
-
-def _row(ladder: Ladder) -> tuple[str, ...]:
-    chosen = next((r.label for r in ladder.rungs if r.chosen), DASH)
-    recovered = DASH if ladder.recovered is None else f"{100 * ladder.recovered:.0f} %"
-    losses = (percent(ladder.plain_loss), percent(ladder.loss), percent(ladder.limit))
-    return ladder.variant, chosen, *losses, recovered, ladder.reason
+    rows = []
+    for ladder in _ladders(report):
+        chosen = next((r.label for r in ladder.rungs if r.chosen), DASH)
+        recovered = DASH if ladder.recovered is None else f"{100 * ladder.recovered:.0f} %"
+        losses = (percent(ladder.plain_loss), percent(ladder.loss), percent(ladder.limit))
+        rows.append((ladder.variant, chosen, *losses, recovered, ladder.reason))
+    return TextTable("What the guard mended", head, tuple(rows))
 
 
 def rungs(report: Report) -> TextTable:
     """Each rung: what it loses on the split that chooses, how near it is, what it costs."""
     head = ("variant", "rung", "loses on select", "SQNR", "latency, plain = 1", "size", "note")
-    rows = ((f, r) for f in _ladders(report) for r in f.rungs)
-    return TextTable("The rungs of the ladder", head, tuple(_rung_row(f, r) for f, r in rows))
-
-
-def _rung_row(ladder: Ladder, rung: Rung) -> tuple[str, ...]:
-    near = decibels(rung.sqnr_db)
-    ratio = DASH if rung.ratio is None else significant(rung.ratio, 3)
-    size = plain(rung.size_bytes, "bytes")
-    words = ("chosen" if rung.chosen else "", "inside" if rung.inside else "", rung.reason)
-    note = ", ".join(filter(None, words))
-    return ladder.variant, rung.label, percent(rung.loss), near, ratio, size, note
+    rows = []
+    for variant, r in ((ladder.variant, r) for ladder in _ladders(report) for r in ladder.rungs):
+        ratio = DASH if r.ratio is None else significant(r.ratio, 3)
+        costs = (ratio, plain(r.size_bytes, "bytes"))
+        words = ("chosen" if r.chosen else "", "inside" if r.inside else "", r.reason)
+        rows.append((variant, r.label, percent(r.loss), decibels(r.sqnr_db), *costs, ", ".join(filter(None, words))))
+    return TextTable("The rungs of the ladder", head, tuple(rows))
 
 
 def layers(report: Report) -> TextTable:
     """The layers tried alone in higher precision: what each mends, and costs."""
     head = ("variant", "layer in higher precision", "SQNR then", "costs", "note")
-    rows = ((f.variant, cell) for f in _ladders(report) for cell in f.layers)
-    return TextTable("Layers kept in higher precision, one alone", head, tuple(_layer_row(v, c) for v, c in rows))
-
-
-def _layer_row(variant: str, cell: TriedLayer) -> tuple[str, ...]:
-    near = decibels(cell.sqnr_db)
-    cost = DASH if cell.cost is None else f"{100 * cell.cost:+.1f} % of the latency".replace("-", "−")
-    note = cell.reason or ("" if (cell.gain or 0) > 0 else "mends nothing")
-    return variant, cell.name, near, cost, note
+    rows = []
+    for variant, cell in ((ladder.variant, cell) for ladder in _ladders(report) for cell in ladder.layers):
+        cost = DASH if cell.cost is None else f"{100 * cell.cost:+.1f} % of the latency".replace("-", "−")
+        note = cell.reason or ("" if (cell.gain or 0) > 0 else "mends nothing")
+        rows.append((variant, cell.name, decibels(cell.sqnr_db), cost, note))
+    return TextTable("Layers kept in higher precision, one alone", head, tuple(rows))
 
 
 def decibels(value: float | None) -> str:
@@ -186,30 +178,23 @@ def percent(share: float | None) -> str:
 
 def figure(report: Report) -> Figure:
     """What each rung of each ladder loses, beside the budget."""
-    panels = tuple(_panels(report))
-    return Figure("ladders", "The guard, rung by rung", _CAPTION if panels else "", panels)
-
-
-def _panels(report: Report) -> Iterator[Panel]:
+    panels = []
     for ladder in _ladders(report):
         if any(r.loss is not None for r in ladder.rungs):
-            yield Panel(_heading(ladder), _spec(ladder, colour(report, ladder.variant)), ladder.variant)
-
-
-def _heading(ladder: Ladder) -> str:
-    return f"plain loses {percent(ladder.plain_loss)} on test, its end {percent(ladder.loss)}"
+            heading = f"plain loses {percent(ladder.plain_loss)} on test, its end {percent(ladder.loss)}"
+            panels.append(Panel(heading, _spec(ladder, colour(report, ladder.variant)), ladder.variant))
+    return Figure("ladders", "The guard, rung by rung", _CAPTION if panels else "", tuple(panels))
 
 
 def _spec(ladder: Ladder, fill: str) -> Spec:
-    values = [_bar(r, fill) for r in ladder.rungs if r.loss is not None]
+    values = [
+        {"label": r.label, "loss": 100 * r.loss, "fill": fill, "opacity": 0.9 if r.chosen else 0.3}
+        | {"says": f"{r.label}: loses {percent(r.loss)}{', chosen' if r.chosen else ''}"}
+        for r in ladder.rungs
+        if r.loss is not None
+    ]
     x, y = quantity("loss", axis(f"% lost on {ladder.split}", grid=True), zero=True), labels()
     bars = described(values, {"type": "bar", "height": 12}, "rung", x=x, y=y, **paint())
     limit = [] if ladder.limit is None else [{"loss": 100 * ladder.limit}]
     rule = layer(limit, {"type": "rule", "color": "var(--ink)", "strokeDash": [3, 2]}, x=x)
     return unit(44 + 20 * len(values), [bars, rule])
-
-
-def _bar(rung: Rung, fill: str) -> dict[str, object]:
-    says = f"{rung.label}: loses {percent(rung.loss)}{', chosen' if rung.chosen else ''}"
-    paints = {"fill": fill, "opacity": 0.9 if rung.chosen else 0.3}
-    return {"label": rung.label, "loss": 100 * (rung.loss or 0.0), **paints, "says": says}

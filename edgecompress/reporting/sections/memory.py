@@ -45,33 +45,21 @@ SHAPE: Mapping[str, Json] = {
 
 
 def tables(report: Report) -> list[TextTable]:
-    """The phases."""
-    return [phases(report)]
+    """Resident memory, phase by phase."""
+    head = ("variant", "phase", "from", "to", "at its end", "of it anonymous", "of it file-backed", "highest sample")
+    rows = []
+    for name, phase in ((v, phase) for v, a in answers(report, "memory").items() for phase in a["phases"]):
+        ends = (f"{significant(phase[key], 3)} s" for key in ("begin_s", "end_s"))
+        sizes = (plain(phase[key], "bytes") for key in ("end_bytes", "anon_bytes", "file_bytes", "peak_bytes"))
+        rows.append((name, phase["name"], *ends, *sizes))
+    return [TextTable("Memory by phase", head, tuple(rows))]
 
 
 def figures(report: Report) -> list[Figure]:
-    """Them, drawn."""
-    return [figure(report)]
-
-
-def phases(report: Report) -> TextTable:
-    """Resident memory, phase by phase."""
-    head = ("variant", "phase", "from", "to", "at its end", "of it anonymous", "of it file-backed", "highest sample")
-    rows = [(v, phase) for v, a in answers(report, "memory").items() for phase in a["phases"]]
-    return TextTable("Memory by phase", head, tuple(_phase(v, phase) for v, phase in rows))
-
-
-def _phase(name: str, phase: Table) -> tuple[str, ...]:
-    ends = (f"{significant(phase[key], 3)} s" for key in ("begin_s", "end_s"))
-    sizes = (plain(phase[key], "bytes") for key in ("end_bytes", "anon_bytes", "file_bytes", "peak_bytes"))
-    return name, phase["name"], *ends, *sizes
-
-
-def figure(report: Report) -> Figure:
     """Resident memory of each variant from before its load to its steady state."""
     answered = [(v, a) for v, a in answers(report, "memory").items() if a["timeline"] and a["phases"]]
     panels = [Panel(_over(a), _spec(v, a, colour(report, v)), v) for v, a in answered]
-    return Figure("timeline", "Memory over time: where it peaks", _MEMORY if panels else "", tuple(panels))
+    return [Figure("timeline", "Memory over time: where it peaks", _MEMORY if panels else "", tuple(panels))]
 
 
 def _over(answer: Table) -> str:

@@ -58,20 +58,10 @@ SHAPE: Mapping[str, Json] = {
 
 
 def tables(report: Report) -> list[TextTable]:
-    """The responses."""
-    return [responses(report)]
-
-
-def figures(report: Report) -> list[Figure]:
-    """Them, drawn."""
-    return [figure(report)]
-
-
-def responses(report: Report) -> TextTable:
     """At a fixed rate: the response counts from when an inference was due, so waiting in line is in it."""
     head = ("variant", "time of", *PERCENTS, "late", "busy", "energy per period", "power")
     rows = [row for v, a in answers(report, "periodic").items() for row in _rows(v, a)]
-    return TextTable("At a fixed rate", head, tuple(rows))
+    return [TextTable("At a fixed rate", head, tuple(rows))]
 
 
 def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
@@ -92,19 +82,19 @@ def _percents(times: Table, least: str = "") -> list[str]:
     return [f"{least}{plain(times[p], 'ms')}" if times[p] is not None else DASH for p in PERCENTS]
 
 
-def figure(report: Report) -> Figure:
+def figures(report: Report) -> list[Figure]:
     """The responses of each variant in order, beside the period."""
-    answered = [(v, a) for v, a in answers(report, "periodic").items() if a["responses_ms"]]
-    panels = [Panel(_late(a), _spec(v, a, colour(report, v)), v) for v, a in answered]
-    return Figure(
-        "periodic", "At a fixed rate: does it answer before the next is due", _PERIODIC if panels else "", tuple(panels)
-    )
-
-
-def _late(answer: Table) -> str:
-    worst = f"p99 {plain(answer['response_ms']['p99'], 'ms')}, " if answer["response_ms"]["p99"] is not None else ""
-    kept = "cannot keep up, " if answer["saturated"] else ""
-    return f"every {plain(answer['period_ms'], 'ms')}: {kept}{worst}{answer['missed']:,} of {answer['due']:,} late"
+    panels = []
+    for name, answer in answers(report, "periodic").items():
+        if answer["responses_ms"]:
+            p99 = answer["response_ms"]["p99"]
+            worst = f"p99 {plain(p99, 'ms')}, " if p99 is not None else ""
+            kept = "cannot keep up, " if answer["saturated"] else ""
+            late = f"{kept}{worst}{answer['missed']:,} of {answer['due']:,} late"
+            heading = f"every {plain(answer['period_ms'], 'ms')}: {late}"
+            panels.append(Panel(heading, _spec(name, answer, colour(report, name)), name))
+    title = "At a fixed rate: does it answer before the next is due"
+    return [Figure("periodic", title, _PERIODIC if panels else "", tuple(panels))]
 
 
 def _spec(name: str, answer: Table, stroke: str) -> Spec:

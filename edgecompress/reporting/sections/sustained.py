@@ -84,15 +84,16 @@ def _row(name: str, answer: Table) -> tuple[str, ...]:
 def windows(report: Report) -> TextTable:
     """Each window of a long run."""
     head = ("variant", "from", "runs", "items per second", "median", "p95", "clock", "temperature", "power")
-    rows = [(v, row, a["power"]["status"]) for v, a in answers(report, "sustained").items() for row in a["series"]]
-    return TextTable("Sustained, window by window", head, tuple(_window(*row) for row in rows))
-
-
-def _window(name: str, row: Table, status: str) -> tuple[str, ...]:
-    times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms"))
-    now = (plain(row[key], unit) for key, unit in (("cpu_mhz", "MHz"), ("temperature_c", "°C")))
-    watts = plain(row["power_w"], "W") + (f", {status}" if row["power_w"] is not None and status != "measured" else "")
-    return name, f"{row['t_s']:.0f} s", f"{row['runs']:,}", plain(row["items_per_s"], "/s"), *times, *now, watts
+    rows = []
+    for name, answer in answers(report, "sustained").items():
+        status = f", {answer['power']['status']}" if answer["power"]["status"] != "measured" else ""
+        for row in answer["series"]:
+            began = (f"{row['t_s']:.0f} s", f"{row['runs']:,}", plain(row["items_per_s"], "/s"))
+            times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms"))
+            now = (plain(row["cpu_mhz"], "MHz"), plain(row["temperature_c"], "°C"))
+            watts = f"{plain(row['power_w'], 'W')}{status if row['power_w'] is not None else ''}"
+            rows.append((name, *began, *times, *now, watts))
+    return TextTable("Sustained, window by window", head, tuple(rows))
 
 
 def figure(report: Report) -> Figure:
@@ -136,8 +137,8 @@ def _time(end: float) -> dict[str, Json]:
 
 def _parts(answer: Table, end: float) -> Values:
     """Burst and sustained as stretches of time, each with its rate."""
-    series, parts = answer["series"], []
-    for key, fill in (("burst", "var(--c0)"), ("sustained", "var(--worse)" if _throttled(answer) else "var(--c0)")):
+    series, throttled, parts = answer["series"], answer["throttling"]["flagged"], []
+    for key, fill in (("burst", "var(--c0)"), ("sustained", "var(--worse)" if throttled else "var(--c0)")):
         if not answer[key]:
             continue
         n = max(1, min(int(answer[key]["windows"]), len(series)))
@@ -146,10 +147,6 @@ def _parts(answer: Table, end: float) -> Values:
         rate = answer[key]["items_per_s"]
         parts.append({**ends, "w": rate, "fill": fill, "opacity": 0.16, "says": f"{key}: {plain(rate, '/s')}"})
     return parts
-
-
-def _throttled(answer: Table) -> bool:
-    return bool(answer["throttling"]["flagged"])
 
 
 def _beside(name: str, rows: Sequence[Table], what: tuple[str, str, str], stroke: str) -> Spec:

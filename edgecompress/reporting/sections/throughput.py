@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from edgecompress.core.json import Json
 from edgecompress.reporting.figure_style import (
@@ -53,45 +53,28 @@ SHAPE: Mapping[str, Json] = {
 
 
 def tables(report: Report) -> list[TextTable]:
-    """The batches."""
-    return [batches(report)]
-
-
-def figures(report: Report) -> list[Figure]:
-    """Them, drawn."""
-    return [figure(report)]
-
-
-def batches(report: Report) -> TextTable:
     """Items per second by the size of the batch."""
     head = ("variant", "batch", "items per second", "median of a run", "p95", "per item", "energy per item", "")
     rows = [row for v, a in answers(report, "throughput").items() for row in _rows(v, a)]
-    return TextTable("Throughput by batch", head, tuple(rows))
+    return [TextTable("Throughput by batch", head, tuple(rows))]
 
 
-def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
-    marks = [_marks(answer, row["batch"]) for row in answer["rows"]]
-    energies = [number(row["energy_per_item"]) for row in answer["rows"]]
-    energy = [or_why(energies[0]), *(text(n, spread=True) for n in energies[1:])] if energies else []
-    rows = [_batch(name, row, end) for row, *end in zip(answer["rows"], energy, marks, strict=True)]
-    left = answer["left_out"].items()
-    return [*rows, *((name, str(batch), *[DASH] * 5, f"left out: {why}") for batch, why in left)]
+def _rows(name: str, answer: Table) -> Iterator[tuple[str, ...]]:
+    for i, row in enumerate(answer["rows"]):
+        batch, per_item = row["batch"], number(row["energy_per_item"])
+        times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms", "ms_per_item"))
+        energy = text(per_item, spread=True) if i else or_why(per_item)  # the first one tells for all why there is none
+        marks = (word for key, word in (("knee", "knee"), ("best", "most")) if answer[key]["batch"] == batch)
+        yield name, f"{batch:g}", plain(row["items_per_s"], "/s"), *times, energy, ", ".join(marks)
+    for left, why in answer["left_out"].items():
+        yield name, str(left), *[DASH] * 5, f"left out: {why}"
 
 
-def _marks(answer: Table, batch: float) -> str:
-    return ", ".join(word for key, word in (("knee", "knee"), ("best", "most")) if answer[key]["batch"] == batch)
-
-
-def _batch(name: str, row: Table, end: Sequence[str]) -> tuple[str, ...]:
-    times = (plain(row[key], "ms") for key in ("median_ms", "p95_ms", "ms_per_item"))
-    return name, f"{row['batch']:g}", plain(row["items_per_s"], "/s"), *times, *end
-
-
-def figure(report: Report) -> Figure:
+def figures(report: Report) -> list[Figure]:
     """Items per second over the batch, all variants on one axis."""
     answered = {v: a for v, a in answers(report, "throughput").items() if len(a["rows"]) > 1}
     if not answered:
-        return Figure("throughput", "Throughput by batch", "")
+        return [Figure("throughput", "Throughput by batch", "")]
     batches = sorted({row["batch"] for a in answered.values() for row in a["rows"]})
     rates = [row["items_per_s"] for a in answered.values() for row in a["rows"]]
     wide = axis("batch", values=batches, format="~g")
@@ -99,18 +82,15 @@ def figure(report: Report) -> Figure:
     low, top = min(rates) / 1.3, max(rates) * 1.3
     high = axis("items per second", values=ticks(low, top, "log"), grid=True, format="~s")
     y = quantity("w", high, type="log", domain=[low, top])
-    layers = [part for v, a in answered.items() for part in _batches(v, a, _stroke(report, v), (x, y))]
-    key = tuple((v, f"{v}: {_best(a)}") for v, a in answered.items())
+    layers: list[Spec] = []
+    key = []
+    for name, answer in answered.items():
+        line = {"stroke": colour(report, name), "strokeDash": dash(report, name)}
+        layers += _batches(name, answer, line, (x, y))
+        most = plain(answer["best"]["items_per_s"], "/s")
+        key.append((name, f"{name}: knee at batch {answer['knee']['batch']:g}, most {most}"))
     title = "Throughput by batch: where a larger one stops to help"
-    return Figure("throughput", title, _THROUGHPUT, (Panel("", unit(220, layers)),), key)
-
-
-def _stroke(report: Report, name: str) -> dict[str, Json]:
-    return {"stroke": colour(report, name), "strokeDash": dash(report, name)}
-
-
-def _best(answer: Table) -> str:
-    return f"knee at batch {answer['knee']['batch']:g}, most {plain(answer['best']['items_per_s'], '/s')}"
+    return [Figure("throughput", title, _THROUGHPUT, (Panel("", unit(220, layers)),), tuple(key))]
 
 
 def _batches(name: str, answer: Table, line: Table, axes: tuple[Spec, Spec]) -> list[Spec]:
