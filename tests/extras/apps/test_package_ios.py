@@ -323,7 +323,7 @@ def test_an_onnx_model_packs_and_verifies(tmp_path: Path) -> None:
 
     packed = package.package(package_inputs.shipped(tmp_path / "dist"), "ios", tmp_path / "a.zip")
     found = {check.name: check.status for check in verify(packed)}
-    assert set(found.values()) <= {"pass", "skipped"} 
+    assert set(found.values()) <= {"pass", "skipped"}
     assert found["code"] == found["golden"] == found["processing"] == "pass"
     with zipfile.ZipFile(packed) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith("/ModelSpec.swift"))

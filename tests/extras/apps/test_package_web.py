@@ -22,7 +22,7 @@ from edgecompress.extras.apps.packagers import _web_ort, web
 
 STAND_IN = {_web_ort.LOADER: b"export const env = {};\n", _web_ort.WASM: b"\0asm"}
 ISOLATES = "Cross-Origin-Opener-Policy"
-PASSED = ["policy", "no other host", "no other code", "compiled constants", "ONNX Runtime Web"]
+PASSED = ["policy", "no other code", "ONNX Runtime Web"]
 
 
 def release(files: dict[str, bytes] = STAND_IN) -> bytes:
@@ -262,24 +262,9 @@ TAMPERED: dict[str, tuple[str, Callable[[Path], None]]] = {
     ),
     "inline script": ("policy", inside("<script>alert(1)</script>")),
     "a handler": ("policy", inside('<p onclick="alert(1)">')),
-    "another host": ("no other host", inside('<img src="https://example.org/x.png">')),
-    "no scheme": ("no other host", inside('<a href="//example.org/">')),
-    "backslashes": ("no other host", inside('<a href="\\\\example.org">')),
-    "another folder": ("no other host", inside('<a href="../secret">')),
-    "a script's host": ("no other host", added("page.js", 'fetch("https://example.org/");\n')),
-    "a script's socket": ("no other host", added("files.js", "new WebSocket(`wss://example.org`);\n")),
-    "a script's bare host": ("no other host", added("model.js", 'import("//example.org/x.js");\n')),
-    "a style's host": ("no other host", added("page.css", "body { background: url(x.png); }\n")),
     "a stranger's script": ("no other code", written("extra.js")),
     "a stranger's page": ("no other code", written("golden/x.HTML")),
     "a script in a picture": ("no other code", edited("icon.svg", lambda t: t.replace("<rect", "<script/><rect", 1))),
-    "compiled scale": ("compiled constants", edited("spec.js", lambda t: t.replace('"scale": 0.00', '"scale": 0.01'))),
-    "compiled digest": (
-        "compiled constants",
-        edited("spec.js", lambda t: t.replace('"sha256": "', '"sha256": "0', 1)),
-    ),
-    "code in the constants": ("compiled constants", added("spec.js", "alert(1);\n")),
-    "a call in the constants": ("compiled constants", edited("spec.js", lambda t: t.replace("null", "alert()", 1))),
     "another runtime": ("ONNX Runtime Web", added(f"ort/{_web_ort.LOADER}", "alert(1);\n")),
     "no runtime": ("ONNX Runtime Web", lambda root: (root / "ort" / _web_ort.WASM).unlink()),
 }
@@ -316,11 +301,10 @@ def test_a_name_that_looks_like_a_host_fails_no_check(cache: Path, tmp_path: Pat
 
 @pytest.mark.slow
 def test_what_is_missing_is_a_failed_check_and_no_traceback(root: Path) -> None:
-    for name in ("index.html", "spec.js"):
-        (root / name).unlink()
-    assert {"policy", "compiled constants"} <= set(found(root))
-    (root / "spec.js").write_bytes(b"\xff\xfe")
-    assert "compiled constants" in found(root)
+    (root / "index.html").unlink()
+    assert set(found(root)) == {"policy"}
+    (root / "index.html").write_bytes(b"\xff\xfe")
+    assert set(found(root)) == {"policy"}
 
 
 # --------------------------------------------------------------------------- the scripts themselves

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgecompress.core.errors import InputError
 from edgecompress.core.package_contents import LEVELS, Contents, PackageCheck, check_settings, is_packed, settings
 from edgecompress.extras.apps.packagers import _web_checks, _web_ort
-from edgecompress.extras.apps.packagers._web_checks import ICON, POLICY, SCRIPTS, TEMPLATES, spec
+from edgecompress.extras.apps.packagers._web_checks import ICON, PAGE, POLICY, SCRIPTS, SPEC
 from edgecompress.extras.apps.render import render
 
 if TYPE_CHECKING:
@@ -24,6 +24,12 @@ SUFFIX = ".zip"
 FORMATS: tuple[str, ...] = ("onnx",)
 
 ORT = "ort"  # the folder of the runtime
+SCHEMA = "edgecompress/web_spec/1"
+# What the wrapper has compiled in, out of the card; the page reads the rest from the card.
+COMPILED = ("name", "slug", "version", "model", "inputs", "outputs", "preprocess", "postprocess", "labels", "golden")
+TEMPLATES = {
+    name: f"{name}.j2" for name in (PAGE, SPEC, "model.js", "package.json", "README.md")
+}  # path in the package -> template
 COPIED = (*SCRIPTS, "page.css", ICON, "serve.py")
 CARRIED = (*(f"{ORT}/{name}" for name in _web_ort.FILES),)
 LICENCE = "LICENSE.ort"  # of the runtime, whose release has none of its own
@@ -58,13 +64,21 @@ def code(contents: Contents, root: Path, package: Path) -> None:
     render("web", root, _values(contents, package / ORT), files)
 
 
+def _spec(card: Card) -> dict[str, object]:
+    """What the wrapper has compiled in: spec.js is this, as one JSON value."""
+    runtime = {"name": _web_ort.NAME, "version": _web_ort.VERSION}
+    told = {key: value for key, value in card.items() if key in COMPILED}
+    settings = card["runtime"].get("settings", {})
+    return {"schema": SCHEMA, "runtime": runtime, "settings": settings, "packed": is_packed(card), **told}
+
+
 def _values(contents: Contents, ort: Path) -> dict[str, object]:
     """What the templates say."""
     card = contents.card
     check_settings(card, LEVELS)
     pictured = card["preprocess"] is not None and card["preprocess"]["spectrogram"] is None
     return {
-        "spec": spec(card),
+        "spec": _spec(card),
         "policy": POLICY,
         "name": card["name"],
         "description": card["description"],
@@ -101,5 +115,5 @@ def purl(card: Card) -> str:
 
 
 def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
-    """The page's policy, that its files name no other host, the compiled constants, and the runtime's bytes."""
-    return _web_checks.every(root, card, ORT)
+    """The page's policy, that it has no other code, and the runtime's bytes; the check `code` covers the rest."""
+    return _web_checks.every(root, ORT)
