@@ -29,8 +29,9 @@ from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.demo import net as demo
 from edgecompress.engines.onnx.runtimes import onnx as ort
+from edgecompress.extras.onnx_nets import onnx_import
 from edgecompress.formats import torch_module
-from edgecompress.stages import golden, onnx_import, trace
+from edgecompress.stages import golden, trace
 from edgecompress.techniques import distill, finetune, prune_channels, qat
 from edgecompress.techniques._training import batch_norms, checkpoint, data, log, losses, minutes, rates, setup
 from edgecompress.techniques._training import loop as training

@@ -71,7 +71,7 @@ def test_the_users_code_is_forked_where_a_step_ahead_imports_pytorch_and_no_stra
     factory = Stage("data", "stages.data:run", user_code=True)
     assert fork_server.serves(trace, []) and not fork_server.serves(convert, [trace])
     assert fork_server.serves(factory, [convert, trace]) and not fork_server.serves(factory, [convert])
-    read = Stage("source", "stages.onnx_import:run", user_files=("net.onnx",))
+    read = Stage("source", "extras.onnx_nets.onnx_import:run", user_files=("net.onnx",))
     assert not fork_server.serves(read, [trace])
 
 

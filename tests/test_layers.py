@@ -139,7 +139,7 @@ def test_the_top_of_a_file_imports_the_standard_library_only(name: str) -> None:
     roots = {n.split(".")[0] for n in imports(MODULES[name], everywhere=False)}
     typed = (f"{PACKAGE.name}.reporting.", f"{PACKAGE.name}.core.model_card")
     own = {"msgspec"} if name.startswith(typed) or ".sections." in name else set()
-    of_torch = (f"{PACKAGE.name}.formats.onnx_import.", f"{PACKAGE.name}.extras.schedules.nets")
+    of_torch = (f"{PACKAGE.name}.extras.onnx_nets.", f"{PACKAGE.name}.extras.schedules.nets")
     own |= {"numpy", "torch"} if name.startswith(of_torch) else set()
     own |= {"transformers"} if name == f"{PACKAGE.name}.extras.schedules.hugging_face" else set()
     assert roots <= {PACKAGE.name, "__future__", *own, *sys.stdlib_module_names}

@@ -21,7 +21,7 @@ from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import int8_dynamic, onnx_fp16, ptq_int8
 from edgecompress.engines.openvino.runtimes import openvino
 from edgecompress.engines.openvino.techniques import nncf_int8
-from edgecompress.formats.onnx_import import net as onnx_net
+from edgecompress.extras.onnx_nets import net as onnx_net
 
 pytestmark = pytest.mark.slow
 

@@ -27,8 +27,6 @@ from edgecompress.pipeline.plan import Plan
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgecompress.reporting.compare import ReportComparison
-
 
 def open(args: argparse.Namespace) -> Console:
     """The console of a command: stdout, or stderr if stdout is for JSON. Colour follows NO_COLOR and the terminal.
@@ -179,20 +177,6 @@ def report(screen: Console, facts: Mapping[str, Any], verbose: bool) -> None:
 
     screen.print()
     screen.print(terminal.render(model.of(facts), verbose), crop=False)
-
-
-def compared(screen: Console, args: argparse.Namespace, comparison: ReportComparison, page: Path | None = None) -> None:
-    """A comparison, and where its page is; with --quiet its outcome in one line."""
-    from edgecompress.reporting import compare_output
-
-    if args.json:
-        print_json({**compare_output.data(comparison), "page": str(page) if page else None})
-        return
-    if args.quiet:
-        return line(screen, compare_output.outcome(comparison))
-    screen.print(compare_output.render(comparison), crop=False)
-    if page:
-        screen.print(f"page: {one_line(str(page))}", markup=False, highlight=False, soft_wrap=True)
 
 
 def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:

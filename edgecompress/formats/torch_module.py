@@ -95,9 +95,8 @@ def _unedited(artifact: Artifact) -> torch.nn.Module:
         return rebuilt
     if built_by != GRAPH:
         return factory(built_by)
-    from edgecompress.formats.onnx_import import net
-
-    return net.load(artifact.path / GRAPH)
+    loaded: torch.nn.Module = extras.part("onnx_nets", "net").load(artifact.path / GRAPH)
+    return loaded
 
 
 def edits(artifact: Artifact) -> list[torch_edits.Edit]:

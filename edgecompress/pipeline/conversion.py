@@ -16,7 +16,7 @@ from edgecompress.core.settings import Target, Variant
 
 Call = tuple[str, dict[str, Json]]  # a stage's call and its options
 # The conversions that are no runtime's export: a module becomes a program, and a file that others made a module.
-TRACE, IMPORT = "stages.trace:run", "stages.onnx_import:run"
+TRACE, IMPORT = "stages.trace:run", "extras.onnx_nets.onnx_import:run"
 
 
 def exports() -> list[tuple[str, str, str]]:
@@ -26,7 +26,8 @@ def exports() -> list[tuple[str, str, str]]:
         for name, module in registry.every("runtimes")
         for reads in module.READS
     ]
-    return [("module", "program", TRACE), ("onnx", "module", IMPORT), *runtimes]
+    imported = [("onnx", "module", IMPORT)] if extras.is_here("onnx_nets") else []
+    return [("module", "program", TRACE), *imported, *runtimes]
 
 
 def shortest_path(start: str, goals: Sequence[str]) -> list[str] | None:
@@ -190,8 +191,8 @@ def untried(module: ModuleType) -> str:
 
 
 def _words(call: str) -> str:
-    kind, _, name = call.split(":")[0].partition(".")
-    return f"{kind.removesuffix('s')} '{name}'"
+    kind, *_, name = call.split(":")[0].split(".")
+    return f"{'stage' if kind == 'extras' else kind.removesuffix('s')} '{name}'"
 
 
 def plugins(target: Target) -> list[ModuleType]:

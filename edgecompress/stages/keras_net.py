@@ -12,15 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import user_code
+from edgecompress.core import extras, user_code
 from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.data import output_error
 from edgecompress.formats import torch_module
 
 if TYPE_CHECKING:
     import torch
-
-    from edgecompress.formats.onnx_import.net import OnnxNet
 
 LEAST_DB = 60.0  # of an output of the graph against the net's
 
@@ -66,7 +64,7 @@ def _by_name(net: Any, names: Sequence[str]) -> Callable[..., Any]:
 
 def graph(
     net: torch.nn.Module, example: Mapping[str, torch.Tensor], outputs: Sequence[str], place: tuple[Path, str]
-) -> OnnxNet:
+) -> torch.nn.Module:
     """The net as an ONNX file and, imported, as torch layers; `place`: the file, and what errors call the net.
 
     `example`: at least two items of each input; other axes get its sizes. Raises InputError where the net cannot be
@@ -78,7 +76,7 @@ def graph(
     try:
         import onnxscript  # noqa: F401 - torch's exporter asks for it after a minute
 
-        from edgecompress.formats.onnx_import import net as onnx_net
+        onnx_net = extras.part("onnx_nets", "net")
     except ImportError as error:
         raise MissingDependency(
             f"{reference}: a Keras net needs {error.name}, not installed; run: pip install 'edgecompress[torch,onnx]'"
@@ -105,7 +103,7 @@ def graph(
     return made
 
 
-def _check(flat: torch.nn.Module, made: OnnxNet, example: Mapping[str, torch.Tensor], reference: str) -> None:
+def _check(flat: torch.nn.Module, made: torch.nn.Module, example: Mapping[str, torch.Tensor], reference: str) -> None:
     """Raises InputError where the graph answers otherwise than the net."""
     import torch
 

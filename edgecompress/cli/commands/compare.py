@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
     from edgecompress.commands import compare, compare_page
+    from edgecompress.core.plain_text import one_line
+    from edgecompress.reporting import compare_output
 
     screen = console.open(args)
     if args.html:
@@ -62,5 +64,12 @@ def run(args: argparse.Namespace) -> int:
         else:
             comparison = compare.compare(args.reports, request)
         page = compare_page.write(comparison, args.html, options) if args.html else None
-    console.compared(screen, args, comparison, page)
+    if args.json:
+        console.print_json({**compare_output.data(comparison), "page": str(page) if page else None})
+    elif args.quiet:
+        console.line(screen, compare_output.outcome(comparison))
+    else:
+        screen.print(compare_output.render(comparison), crop=False)
+        if page:
+            screen.print(f"page: {one_line(str(page))}", markup=False, highlight=False, soft_wrap=True)
     return comparison.exit_code

@@ -49,10 +49,8 @@ def _convolutions(net: torch.nn.Module, size: int) -> dict[str, torch.nn.Module]
     """
     from torch import nn
 
-    from edgecompress.formats.onnx_import.net import OnnxNet
-
     known = (
-        isinstance(net, OnnxNet)
+        getattr(net, "folded", False)
         and size >= FEWEST
         and not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules())
     )

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from edgecompress.core.errors import InputError
-from edgecompress.formats.onnx_import import (  # noqa: F401 - the table
+from edgecompress.extras.onnx_nets import (  # noqa: F401 - the table
     arithmetic,
     constants,
     products,
@@ -23,10 +23,10 @@ from edgecompress.formats.onnx_import import (  # noqa: F401 - the table
     shapes,
     windows,
 )
-from edgecompress.formats.onnx_import import graph as graphs
-from edgecompress.formats.onnx_import.graph import Graph, Node
-from edgecompress.formats.onnx_import.layers import LAYERS, linear
-from edgecompress.formats.onnx_import.values import KNOWN, OPERATORS, Value, tensor
+from edgecompress.extras.onnx_nets import graph as graphs
+from edgecompress.extras.onnx_nets.graph import Graph, Node
+from edgecompress.extras.onnx_nets.layers import LAYERS, linear
+from edgecompress.extras.onnx_nets.values import KNOWN, OPERATORS, Value, tensor
 
 MOVES = {
     "Cast",
@@ -62,6 +62,7 @@ class OnnxNet(nn.Module):  # type: ignore[misc]
     Layers are modules under the file's names; what else is constant and real is a parameter, whole numbers are known.
     """
 
+    folded = True  # its batch norms are inside its convolutions
     flat_names = True  # they are called with whole names, dots and all
 
     def __init__(self, graph: Graph) -> None:

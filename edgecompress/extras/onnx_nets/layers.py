@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from edgecompress.formats.onnx_import import recurrent
-from edgecompress.formats.onnx_import.windows import Window, back_pads
+from edgecompress.extras.onnx_nets import recurrent
+from edgecompress.extras.onnx_nets.windows import Window, back_pads
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.extras.onnx_nets.graph import Node
 
 Constants = Sequence["np.ndarray | None"]  # of a node's inputs; None: no constant, or left out
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgecompress.formats.onnx_import.values import (
+from edgecompress.extras.onnx_nets.values import (
     NotKnown,
     Value,
     axes_of,
@@ -22,7 +22,7 @@ from edgecompress.formats.onnx_import.values import (
 )
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node, Sizes
+    from edgecompress.extras.onnx_nets.graph import Node, Sizes
 
 Tensor: TypeAlias = torch.Tensor
 LAST = 2**31 - 1  # and beyond: to the end

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgecompress.formats.onnx_import import windows
-from edgecompress.formats.onnx_import.values import TYPES, Value, numbers, operator, tensor, tensors
+from edgecompress.extras.onnx_nets import windows
+from edgecompress.extras.onnx_nets.values import TYPES, Value, numbers, operator, tensor, tensors
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.extras.onnx_nets.graph import Node
 
 Tensor: TypeAlias = torch.Tensor
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch.nn import functional
 
-from edgecompress.formats.onnx_import.values import NotKnown, Value, numbers, operator, tensor, tensors
+from edgecompress.extras.onnx_nets.values import NotKnown, Value, numbers, operator, tensor, tensors
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.extras.onnx_nets.graph import Node
 
 Tensor: TypeAlias = torch.Tensor
 CONV = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}

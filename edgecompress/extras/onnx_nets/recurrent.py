@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import nn
 
-from edgecompress.formats.onnx_import.values import Value, numbers, operator, tensor
+from edgecompress.extras.onnx_nets.values import Value, numbers, operator, tensor
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.extras.onnx_nets.graph import Node
 
 Tensor: TypeAlias = torch.Tensor
 ONE: Mapping[str, Callable[..., Tensor]] = {

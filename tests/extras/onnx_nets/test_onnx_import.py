@@ -21,10 +21,9 @@ import edgecompress
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import tensors
-from edgecompress.formats.onnx_import import net as imported
-from edgecompress.formats.onnx_import import shapes
-from edgecompress.formats.onnx_import.values import OPERATORS
-from edgecompress.stages import onnx_import
+from edgecompress.extras.onnx_nets import net as imported
+from edgecompress.extras.onnx_nets import onnx_import, shapes
+from edgecompress.extras.onnx_nets.values import OPERATORS
 
 # Cases that are not asked for: types that torch has no arithmetic for, texts, training, what is newer than opset 24.
 OTHER_TYPES = re.compile(

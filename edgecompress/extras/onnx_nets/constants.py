@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import torch
 
-from edgecompress.formats.onnx_import.values import (
+from edgecompress.extras.onnx_nets.values import (
     TYPES,
     Value,
     numbers,
@@ -17,7 +17,7 @@ from edgecompress.formats.onnx_import.values import (
 )
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.extras.onnx_nets.graph import Node
 
 Tensor: TypeAlias = torch.Tensor
 

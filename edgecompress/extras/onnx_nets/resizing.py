@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgecompress.formats.onnx_import.values import Value, axes_of, numbers, operator
+from edgecompress.extras.onnx_nets.values import Value, axes_of, numbers, operator
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.extras.onnx_nets.graph import Node
 
 Tensor: TypeAlias = torch.Tensor
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.extras.onnx_nets.graph import Node
 
 Value: TypeAlias = Union["torch.Tensor", "np.ndarray", None]  # None: an input that is left out
 Function: TypeAlias = Callable[..., Any]  # (node, *values) -> a value, or a tuple of them

@@ -15,7 +15,7 @@ from edgecompress.formats import torch_module
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgecompress.formats.onnx_import.net import OnnxNet
+    from edgecompress.extras.onnx_nets.net import OnnxNet
 
 REQUIRES = ("torch", "safetensors", "onnx", "onnxruntime")
 EXTRA = "torch"
@@ -31,7 +31,7 @@ def run(request: Request) -> Artifact:
     facts: {"parity_db": the least of its outputs}. Raises InputError: an operator has no entry in the table, a size
     depends on values, or the net answers otherwise; the first node that does is named.
     """
-    from edgecompress.formats.onnx_import import net as imported
+    from edgecompress.extras.onnx_nets import net as imported
 
     model, samples, golden = request.model, request.inputs["samples"], request.inputs["golden"]
     shutil.copyfile(model.file(".onnx"), request.out / torch_module.GRAPH)

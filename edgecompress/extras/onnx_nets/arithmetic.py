@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgecompress.formats.onnx_import.values import (
+from edgecompress.extras.onnx_nets.values import (
     KNOWN,
     TYPES,
     Value,
@@ -25,7 +25,7 @@ from edgecompress.formats.onnx_import.values import (
 )
 
 if TYPE_CHECKING:
-    from edgecompress.formats.onnx_import.graph import Node
+    from edgecompress.extras.onnx_nets.graph import Node
 
 Tensor: TypeAlias = torch.Tensor
 
