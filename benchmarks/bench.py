@@ -22,7 +22,7 @@ import figures
 
 import edgecompress
 from edgecompress.core import stats
-from edgecompress.reporting import model, sessions
+from edgecompress.reporting import model, model_variant, sessions
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -90,7 +90,7 @@ def row(promise: Promise, asked: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def best_of_each(variants: Mapping[str, model.Variant]) -> dict[str, float]:
+def best_of_each(variants: Mapping[str, model_variant.Variant]) -> dict[str, float]:
     """For each runtime, how many times faster than ONNX Runtime fp32 its best variant is, over their common rounds."""
     best: dict[str, float] = {}
     for variant in variants.values():

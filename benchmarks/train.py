@@ -27,7 +27,7 @@ from edgecompress.core import catalog
 from edgecompress.core.quantities import LOWER_IS_BETTER
 from edgecompress.core.settings import Variant
 from edgecompress.extras.search.search import target_toml
-from edgecompress.reporting import model, sessions
+from edgecompress.reporting import model, model_variant, sessions
 from edgecompress.reporting.model import Report
 
 SOURCE = Path(__file__).parent.parent / "examples" / "resnet20" / "held-out.toml"
@@ -80,7 +80,7 @@ def row(result: edgecompress.Result, asked: argparse.Namespace) -> dict[str, Any
     }
 
 
-def metric_of(variant: model.Variant) -> str:
+def metric_of(variant: model_variant.Variant) -> str:
     """What its accuracy is counted in."""
     found = variant.verify and variant.verify.metric
     return found.name if found else ""

@@ -13,18 +13,8 @@ from edgecompress.core.operator_graph import Graph, Op, Tensor
 from edgecompress.formats import op_counts
 from edgecompress.reporting import bottleneck
 from edgecompress.reporting.formatting import number
-from edgecompress.reporting.model import (
-    SCHEMA,
-    Bottleneck,
-    BuiltArtifact,
-    Look,
-    Operator,
-    Operators,
-    Outcome,
-    Report,
-    Run,
-    Variant,
-)
+from edgecompress.reporting.model import SCHEMA, Look, Outcome, Report, Run
+from edgecompress.reporting.model_variant import Bottleneck, BuiltArtifact, Operator, Operators, Variant
 
 MIB = 1 << 20
 XEON = {

@@ -28,8 +28,8 @@ from edgecompress.commands import compare_page
 from edgecompress.core.errors import InputError
 from edgecompress.core.quantities import QUANTITIES
 from edgecompress.data import metrics, paired_proportions
-from edgecompress.reporting import compare, compare_output, gates, model, read
-from edgecompress.reporting.model import values
+from edgecompress.reporting import compare, compare_output, gates, model, model_numbers, model_variant, read
+from edgecompress.reporting.model_numbers import values
 
 Report = dict[str, Any]
 GOLDEN = Path(__file__).parent / "golden" / "compare.txt"
@@ -118,10 +118,10 @@ def test_the_change_there_and_the_change_back_are_inverse(made: Report, factor: 
     assert {there.called, back.called} in ({"better", "worse"}, {"same"})
 
 
-def drawn(draw: random.Random, variant: model.Variant, scale: float) -> model.Variant:
+def drawn(draw: random.Random, variant: model_variant.Variant, scale: float) -> model_variant.Variant:
     again = copy.copy(variant)
     medians = [scale * draw.lognormvariate(0, 0.05) for _ in range(6)]
-    again.sessions = [model.Session(round=f"round-{i}", median_ms=median) for i, median in enumerate(medians)]
+    again.sessions = [model_numbers.Session(round=f"round-{i}", median_ms=median) for i, median in enumerate(medians)]
     return again
 
 
@@ -144,7 +144,8 @@ def test_the_same_measured_twice_is_no_change(tmp_path: Path, before: Report, af
 def first_session_alone(variant: Report) -> None:
     variant["sessions"] = variant["sessions"][:1]
     for quantity in (q for q in QUANTITIES.values() if q.session):
-        for value in values(msgspec.convert(variant["sessions"], list[model.Session]), quantity.session).values():
+        kept = msgspec.convert(variant["sessions"], list[model_numbers.Session])
+        for value in values(kept, quantity.session).values():
             variant["numbers"][quantity.name]["value"] = value
 
 

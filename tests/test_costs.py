@@ -18,7 +18,7 @@ from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Dim, TensorSpec
 from edgecompress.formats import op_counts
 from edgecompress.plugins.sensors import op_floor
-from edgecompress.reporting import formatting, model
+from edgecompress.reporting import formatting, model_numbers
 from edgecompress.stages import energy
 
 onnx = pytest.importorskip("onnx")
@@ -327,7 +327,7 @@ def test_a_stage_gives_the_floor_as_bounds(tmp_path: Path) -> None:
     assert gross["value"] == gross["low"] == net["low"] == pytest.approx(1e-9 * picojoules) and gross["high"] is None
     assert per_joule["value"] == per_joule["high"] == pytest.approx(1e12 / picojoules) and per_joule["low"] is None
     assert power["value"] == pytest.approx(1e-12 * picojoules / 2e-3)
-    words = [formatting.text(msgspec.convert(number, model.Number)) for number in (gross, per_joule)]
+    words = [formatting.text(msgspec.convert(number, model_numbers.Number)) for number in (gross, per_joule)]
     assert [word[:2] for word in words] == ["≥ ", "≤ "]
 
 

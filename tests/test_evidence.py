@@ -11,18 +11,18 @@ import pytest
 
 from edgecompress.core import config, registry
 from edgecompress.core.model import Artifact, Request
-from edgecompress.reporting import model, slowdown
+from edgecompress.reporting import model_variant, slowdown
 from edgecompress.reporting.formatting import missing, number
 from edgecompress.testing import conformance
 
 Table = Mapping[str, Any]
 
 
-def variant(name: str, ms: float | None, ops: Table | None = None, reference: bool = False) -> model.Variant:
+def variant(name: str, ms: float | None, ops: Table | None = None, reference: bool = False) -> model_variant.Variant:
     """A variant of report.json, as far as the evidence looks at it."""
     latency = number("latency", ms) if ms is not None else missing("latency", "lost")
-    timed = msgspec.convert(ops, model.Operators | None)
-    return model.Variant(name, reference=reference, numbers={"latency": latency}, ops=timed)
+    timed = msgspec.convert(ops, model_variant.Operators | None)
+    return model_variant.Variant(name, reference=reference, numbers={"latency": latency}, ops=timed)
 
 
 def table(**ms: float) -> Table:

@@ -35,7 +35,7 @@ from edgecompress.core.model import Artifact
 from edgecompress.core.package_contents import digest
 from edgecompress.core.session_stats import in_numbers
 from edgecompress.pipeline.job_request import Options
-from edgecompress.reporting import external_results, external_rows, html, markdown, model, terminal
+from edgecompress.reporting import external_results, external_rows, html, markdown, model, model_numbers, terminal
 from edgecompress.reporting import external_section as faces
 
 pytestmark = pytest.mark.slow
@@ -251,7 +251,7 @@ def test_latencies_betray_a_clock_that_steps_further_than_it_says() -> None:
     [(0.5, 0.02, "0.50 ms"), (5.0, 1.0, "5 ms"), (0.09217, 5e-5, "0.09217 ms"), (12.3456, 0.1, "12.3 ms")],
 )
 def test_no_digit_is_finer_than_the_clock(value: float, step_ms: float, says: str) -> None:
-    assert faces.timed(model.Number("latency", value, "ms"), step_ms) == says
+    assert faces.timed(model_numbers.Number("latency", value, "ms"), step_ms) == says
 
 
 def test_drift_within_a_session_is_told() -> None:

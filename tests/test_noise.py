@@ -13,7 +13,7 @@ import pytest
 import report_inputs
 
 from edgecompress.device.agent import disturbance
-from edgecompress.reporting import before_after, formatting, model, sessions, tables
+from edgecompress.reporting import before_after, formatting, model, model_numbers, model_variant, sessions, tables
 
 NOISE = "other work held its processors for 60% of the time (10 of 10 windows, each repeated)"
 RACES = 3
@@ -96,15 +96,15 @@ def test_a_factor_is_of_windows_beside_each_other(tmp_path: Path) -> None:
 
 
 def test_a_factor_of_one_is_called_neither_faster_nor_slower() -> None:
-    change = model.Change(0.998, None, None, 1, "none")
+    change = model_numbers.Change(0.998, None, None, 1, "none")
     assert before_after.say(change, ("faster", "slower")) == "no change called (0.998×)"
-    assert before_after.alike(change) and not before_after.alike(model.Change(0.97, None, None, 1, "none"))
+    assert before_after.alike(change) and not before_after.alike(model_numbers.Change(0.97, None, None, 1, "none"))
 
 
 @pytest.mark.parametrize("verdict", ["equal", "undecided", "noisy"])
 def test_no_variant_is_called_slower_that_is_not_shown_to_be(verdict: Any) -> None:
-    assert formatting.ended(model.Variant("v", verdict=verdict, reason="not decided")) == "not decided"
-    assert formatting.ended(model.Variant("v", verdict="slower", reason="2x")) == "slower: 2x"
+    assert formatting.ended(model_variant.Variant("v", verdict=verdict, reason="not decided")) == "not decided"
+    assert formatting.ended(model_variant.Variant("v", verdict="slower", reason="2x")) == "slower: 2x"
 
 
 def test_the_table_of_operators_says_where_they_do_not_add_up(tmp_path: Path) -> None:

@@ -26,7 +26,16 @@ from report_inputs import HOSTILE, MEDIANS, request, write
 from rich.console import Console
 
 from edgecompress.core.model import Artifact, Context, Request
-from edgecompress.reporting import before_after, formatting, html, markdown, model, shipped_headline, terminal
+from edgecompress.reporting import (
+    before_after,
+    formatting,
+    html,
+    markdown,
+    model,
+    model_numbers,
+    shipped_headline,
+    terminal,
+)
 from edgecompress.stages import report as stage
 
 Report = dict[str, Any]
@@ -165,7 +174,7 @@ def test_a_reference_that_ships_is_compared_with_a_faster_one_only(report: Repor
 @pytest.mark.parametrize("called", ["same", "none"])
 @pytest.mark.parametrize("factor", [0.985, 0.999, 1.0, 1.001, 1.015])
 def test_no_two_that_are_as_fast_are_called_faster_or_slower(factor: float, called: Any, guess: Report) -> None:
-    change = model.Change(factor, None, None, 1, called, **guess)
+    change = model_numbers.Change(factor, None, None, 1, called, **guess)
     says = before_after.say(change, ("faster", "slower"))
     assert says.startswith("no change") and "faster" not in says and "slower" not in says
 
@@ -177,7 +186,7 @@ def test_no_two_that_are_as_fast_are_called_faster_or_slower(factor: float, call
 def test_a_ratio_that_its_interval_leaves_open_is_undecided_in_the_headline_too(
     report: Report, factor: float, says: str
 ) -> None:
-    open_still = model.Change(factor, 0.9, 1.6, 6, "same")
+    open_still = model_numbers.Change(factor, 0.9, 1.6, 6, "same")
     told = model.of(report)
     deltas = [replace(d, change=open_still) if d.metric == "latency" else d for d in told.deltas]
     assert shipped_headline.gains(replace(told, deltas=deltas)).startswith(f"{says} openvino-fp32")
@@ -277,7 +286,7 @@ def test_what_is_missing_is_null_with_its_reason(report: Report) -> None:
 def test_an_estimate_is_written_with_its_sign_its_band_and_its_name(report: Report, page: str) -> None:
     gross = variant(report, "int8")["numbers"]["energy_gross"]
     assert gross["status"] == "estimated"
-    number = model.Number(**gross)
+    number = model_numbers.Number(**gross)
     assert formatting.text(number, spread=True) == "≈ 1.3 mJ (0.64 – 1.9)"
     assert formatting.provenance(number) == "estimated, package, power model: a synthetic citation"
     assert "estimated, package, power model: a synthetic citation" in page

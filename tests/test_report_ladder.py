@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from edgecompress.core.model import Context, Request
-from edgecompress.reporting import model
+from edgecompress.reporting import model, model_variant
 from edgecompress.reporting.request import ReportRequest
 from edgecompress.reporting.sections import guard
 
@@ -40,8 +40,8 @@ def found(judged: dict[str, Any] | None, plain: dict[str, Any] | None) -> model.
     facts = {"variant": "int8", "runtime": "onnx", "split": "select", "reason": "keep-1: inside", "ladder": rungs}
     cells = [{"name": "a", "gain": 0.1, "cost": -0.02, "sqnr_db": 30.0, "reason": ""}]
     facts |= {"budget": {"items_lost": 1}, "costs": {"plain": 1.0, "keep-1": 1.07}, "cells": cells, "plain_test": plain}
-    metric = msgspec.convert(judged, model.Metric | None)
-    variants = [model.Variant("int8", verify=model.Verification(metric=metric))]
+    metric = msgspec.convert(judged, model_variant.Metric | None)
+    variants = [model_variant.Variant("int8", verify=model_variant.Verification(metric=metric))]
     report = model.Report(schema=model.SCHEMA, variants=variants)
     request = Request({}, Path(), {}, Context())
     report.rest = {guard.KEY: guard.found(request, ReportRequest(guards={"int8/guard": facts}), report)}

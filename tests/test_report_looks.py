@@ -33,6 +33,7 @@ from edgecompress.reporting import (
     instructions,
     markdown,
     model,
+    model_variant,
     pareto,
     power,
     profilers,
@@ -444,7 +445,7 @@ def test_what_does_not_agree_is_told(board: Request, tmp_path: Path, moved: Any,
         changed(board, **{"int8/agree": report_looks.agreement(tmp_path / "agree", moved, limit)})
     )
     valid(found)
-    assert says in environment.agrees(msgspec.convert(variant(found, "int8"), model.Variant))
+    assert says in environment.agrees(msgspec.convert(variant(found, "int8"), model_variant.Variant))
     assert environment.agreed(model.of(found)).rows[0][4] == ("not judged" if limit is None else "broken")
 
 

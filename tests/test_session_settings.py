@@ -16,7 +16,7 @@ from edgecompress.core import engine_settings as chosen
 from edgecompress.core import package_contents, registry
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import SETTINGS, Artifact
-from edgecompress.reporting import engine_settings, model
+from edgecompress.reporting import engine_settings, model_variant
 from edgecompress.stages import engine_defaults
 from edgecompress.testing.conformance.nets import net
 
@@ -24,7 +24,7 @@ KNOWN = {"precision": "f32", "streams": 1, "arena": True}
 
 
 def notes(variant: dict[str, Any]) -> list[str]:
-    return list(engine_settings.notes(msgspec.convert(variant, model.Variant)))
+    return list(engine_settings.notes(msgspec.convert(variant, model_variant.Variant)))
 
 
 def card(facts: dict[str, Any]) -> Artifact:

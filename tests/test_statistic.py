@@ -10,7 +10,7 @@ import prove
 import pytest
 
 from edgecompress.core import sequential_comparison, stats
-from edgecompress.reporting import model, session_noise
+from edgecompress.reporting import model_numbers, session_noise
 
 
 def test_one_session_has_no_interval():
@@ -214,7 +214,7 @@ def test_windows_that_are_alike_say_less_of_their_mean():
 
 
 def noise_of(measured):
-    return session_noise.sentence(measured["name"], msgspec.convert(measured["sessions"], list[model.Session]))
+    return session_noise.sentence(measured["name"], msgspec.convert(measured["sessions"], list[model_numbers.Session]))
 
 
 def variant(medians, flags=()):

@@ -18,7 +18,8 @@ from edgecompress.pipeline.job_request import JobRequest, Options
 from edgecompress.reporting import before_after, gates, model, read
 from edgecompress.reporting.compare import BY_NAME, DROP, LOSS, ComparedVariant, ReportComparison, of
 from edgecompress.reporting.formatting import cleaned
-from edgecompress.reporting.model import Report, Variant
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_variant import Variant
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from edgecompress.pipeline.store import Store
 from edgecompress.reporting import compare_output, pareto, read
 from edgecompress.reporting.compare import BY_NAME, ComparedVariant, ReportComparison
 from edgecompress.reporting.formatting import cleaned, known
-from edgecompress.reporting.model import Number, Point
+from edgecompress.reporting.model import Point
+from edgecompress.reporting.model_numbers import Number
 
 AXES = {"accuracy": "accuracy", "latency": "latency_ms", "energy": "energy_gross_mj"}  # of a front: the metric
 

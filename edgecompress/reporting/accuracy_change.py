@@ -5,7 +5,8 @@ from __future__ import annotations
 from edgecompress.core.limit_decision import Interval
 from edgecompress.core.quantities import direction
 from edgecompress.data import metric_limits, metrics, paired_proportions
-from edgecompress.reporting.model import Metric, Number, Variant, Verification
+from edgecompress.reporting.model_numbers import Number
+from edgecompress.reporting.model_variant import Metric, Variant, Verification
 
 NONE: Interval = (None, None)
 SAME: Interval = (0.0, 0.0)

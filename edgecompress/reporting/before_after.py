@@ -10,7 +10,9 @@ from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, Quantity, 
 from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.core.stats import CHANGE
 from edgecompress.reporting.formatting import guessed, is_bound, known, plural, significant, times
-from edgecompress.reporting.model import Called, Change, Delta, Metric, Number, Report, Variant
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Called, Change, Delta, Number
+from edgecompress.reporting.model_variant import Metric, Variant
 from edgecompress.reporting.sessions import improvement
 
 VERSUS = 10  # letters of a variant's name that fit into the head of a column

@@ -20,7 +20,8 @@ from edgecompress.core.operator_graph import Graph
 from edgecompress.formats.precision.walk import DYNAMIC
 from edgecompress.reporting import profilers
 from edgecompress.reporting.formatting import known, percent, plain, significant
-from edgecompress.reporting.model import Bottleneck, Report, Variant
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_variant import Bottleneck, Variant
 from edgecompress.reporting.tables import TextTable
 
 NO_ROOFS = "the profiler roofline did not run (--profile standard runs it)"

@@ -17,7 +17,9 @@ from edgecompress.data import metric_limits
 from edgecompress.reporting import accuracy_change, before_after, read
 from edgecompress.reporting.formatting import guessed, known, plural, significant, text, times
 from edgecompress.reporting.gates import Ended, Gate
-from edgecompress.reporting.model import Number, Report, Table, Variant, values
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Number, Table, values
+from edgecompress.reporting.model_variant import Variant
 from edgecompress.reporting.sessions import ratios
 
 # The rows of the table, in their order, by what --fail-if calls them.

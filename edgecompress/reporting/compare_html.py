@@ -12,7 +12,8 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.reporting import html, pareto
 from edgecompress.reporting.formatting import plural
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
-from edgecompress.reporting.model import SCHEMA, Point, Report, Variant
+from edgecompress.reporting.model import SCHEMA, Point, Report
+from edgecompress.reporting.model_variant import Variant
 from edgecompress.reporting.tables import TextTable
 
 FILE = "comparison.html"

@@ -21,7 +21,8 @@ from edgecompress.reporting.figure_style import (
     quantity,
 )
 from edgecompress.reporting.formatting import DASH, percent, plain, plural, significant, times
-from edgecompress.reporting.model import Compressed, Group, Layer, Report, SparseRow, Sparsity, Storage, Whole
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_compressed import Compressed, Group, Layer, SparseRow, Sparsity, Storage, Whole
 from edgecompress.reporting.request import (
     ChannelGroup,
     LayerFacts,

@@ -13,7 +13,9 @@ from edgecompress.reporting import before_after
 from edgecompress.reporting.compression import fewer, reduction, zeros
 from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, guessed, percent, plural, significant, times
-from edgecompress.reporting.model import Change, Gain, Report, Table, Variant
+from edgecompress.reporting.model import Gain, Report
+from edgecompress.reporting.model_numbers import Change, Table
+from edgecompress.reporting.model_variant import Variant
 from edgecompress.reporting.strength_search import goal_and_share
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgecompress.reporting.formatting import significant
-from edgecompress.reporting.model import Variant
+from edgecompress.reporting.model_variant import Variant
 
 
 def notes(variant: Variant) -> Iterator[str]:

@@ -9,7 +9,9 @@ import msgspec
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact, Request
 from edgecompress.reporting.formatting import DASH, known, percent, plain, plural, provenance
-from edgecompress.reporting.model import Agreement, Report, Table, Variant
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Table
+from edgecompress.reporting.model_variant import Agreement, Variant
 from edgecompress.reporting.request import DeclaredDevice
 from edgecompress.reporting.sessions import rounds
 from edgecompress.reporting.tables import KEPT, TextTable

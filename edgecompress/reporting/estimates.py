@@ -11,7 +11,9 @@ from edgecompress.core.quantities import CYCLES
 from edgecompress.data import compiler_estimates
 from edgecompress.reporting import instructions
 from edgecompress.reporting.formatting import DASH, known, missing, number, plural, significant, text
-from edgecompress.reporting.model import Estimate, Number, Report
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Number
+from edgecompress.reporting.model_variant import Estimate
 from edgecompress.reporting.tables import TextTable
 
 KEYS = {"npu_time": "inference_ms", "sram": "sram_bytes", "flash": "flash_bytes"}  # of an estimate, by quantity

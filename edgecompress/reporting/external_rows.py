@@ -14,7 +14,8 @@ from edgecompress.reporting import variants
 from edgecompress.reporting.external_results import Measurement
 from edgecompress.reporting.external_section import step, when
 from edgecompress.reporting.formatting import cleaned, known, missing, plural
-from edgecompress.reporting.model import ExternalRow, ExternalSession, Number
+from edgecompress.reporting.model import ExternalRow
+from edgecompress.reporting.model_numbers import ExternalSession, Number
 
 PACKAGES = {"ios": "ios", "macos": "ios", "linux": "tar"}  # whose benchmark runs there, where it has another name
 COARSE = 0.01  # of the latency: a clock that steps further is told of

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from edgecompress.reporting.figure_style import Figure, Panel, Values, also, axis, labels, paint, quantity, ticks
 from edgecompress.reporting.formatting import DASH, known, plural, scaled, significant, text
-from edgecompress.reporting.model import ExternalRow, ExternalSession, Number, Report
+from edgecompress.reporting.model import ExternalRow, Report
+from edgecompress.reporting.model_numbers import ExternalSession, Number
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 

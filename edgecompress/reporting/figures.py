@@ -35,7 +35,9 @@ from edgecompress.reporting.figure_style import (
 )
 from edgecompress.reporting.formatting import ended, guessed, known, plain, plural, significant, text
 from edgecompress.reporting.latency_figures import ecdf, histogram, strip
-from edgecompress.reporting.model import Change, Delta, Operator, Report, Variant
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Change, Delta
+from edgecompress.reporting.model_variant import Operator, Variant
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
 TOP = 10  # operators in a panel

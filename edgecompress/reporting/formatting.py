@@ -10,7 +10,9 @@ from edgecompress.core.plain_text import escaped
 from edgecompress.core.plain_text import plural as plural
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.core.quantities import unit as unit_of
-from edgecompress.reporting.model import UNTOLD, Gain, Number, PowerTrace, Report, Variant, of, to_json
+from edgecompress.reporting.model import Gain, Report, of, to_json
+from edgecompress.reporting.model_numbers import Number, PowerTrace
+from edgecompress.reporting.model_variant import UNTOLD, Variant
 
 GUESSED = ("estimated", "simulated")
 DASH = "–"

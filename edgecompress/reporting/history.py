@@ -18,7 +18,9 @@ from edgecompress.core.json import is_number, parsed
 from edgecompress.core.model import Status
 from edgecompress.core.quantities import unit
 from edgecompress.reporting.formatting import text
-from edgecompress.reporting.model import Number, Report, Variant, of
+from edgecompress.reporting.model import Report, of
+from edgecompress.reporting.model_numbers import Number
+from edgecompress.reporting.model_variant import Variant
 
 FILE = "history.sqlite"
 # What SQLite says of a file that is no database of ours; locked, full and read-only ones are well.

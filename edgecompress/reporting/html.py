@@ -29,7 +29,8 @@ from edgecompress.reporting import (
 from edgecompress.reporting.figure_style import Figure, Panel, colour, dash
 from edgecompress.reporting.formatting import interval, known, provenance, text
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
-from edgecompress.reporting.model import SCHEMA, Delta, Report
+from edgecompress.reporting.model import SCHEMA, Report
+from edgecompress.reporting.model_numbers import Delta
 from edgecompress.reporting.tables import TextTable
 
 Make: TypeAlias = Callable[[Report], TextTable]

@@ -12,7 +12,8 @@ from edgecompress.core.model import Artifact
 from edgecompress.core.quantities import COUNTED
 from edgecompress.reporting.figure_style import Figure, Panel, Values, axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, known, missing, number, significant, text
-from edgecompress.reporting.model import Counted, Number, Report
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Counted, Number
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import described, layer, unit
 

@@ -20,7 +20,9 @@ from edgecompress.reporting.figure_style import (
     ticks,
 )
 from edgecompress.reporting.formatting import plain, plural, text
-from edgecompress.reporting.model import Distribution, Histogram, Report, Session, Variant
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Distribution, Histogram, Session
+from edgecompress.reporting.model_variant import Variant
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
 BUCKETS = 180  # of a strip, over all sessions of a variant

@@ -12,7 +12,8 @@ from edgecompress.core.quantities import QUANTITIES, direction
 from edgecompress.reporting import before_after
 from edgecompress.reporting.figure_style import Figure, Panel, Values, axis, colour, paint, quantity, ticks
 from edgecompress.reporting.formatting import guessed, known, scaled, text
-from edgecompress.reporting.model import Number, Point, Report
+from edgecompress.reporting.model import Point, Report
+from edgecompress.reporting.model_numbers import Number
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 

@@ -35,7 +35,9 @@ from edgecompress.reporting.formatting import (
     significant,
     text,
 )
-from edgecompress.reporting.model import Number, Phase, PowerTrace, Report, Table, Variant
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Number, Phase, PowerTrace, Table
+from edgecompress.reporting.model_variant import Variant
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 

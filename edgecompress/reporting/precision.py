@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgecompress.formats.precision import facts
-from edgecompress.reporting.model import BuiltArtifact, Report, SourceArtifact
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_variant import BuiltArtifact, SourceArtifact
 
 
 def of(artifact: BuiltArtifact | SourceArtifact | None) -> facts.Precision | None:

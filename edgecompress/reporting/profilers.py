@@ -10,7 +10,8 @@ import msgspec
 from edgecompress.core import registry
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
-from edgecompress.reporting.model import Look, Number, Outcome, Report, Table
+from edgecompress.reporting.model import Look, Outcome, Report
+from edgecompress.reporting.model_numbers import Number, Table
 from edgecompress.reporting.tables import TextTable
 
 KEPT = 2000  # items of a list in report.json: of more, every k-th

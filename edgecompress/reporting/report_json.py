@@ -25,17 +25,9 @@ from edgecompress.reporting import (
     variants,
 )
 from edgecompress.reporting.formatting import clean
-from edgecompress.reporting.model import (
-    Choice,
-    Energy,
-    ExternalRow,
-    Report,
-    Run,
-    Setting,
-    SourceArtifact,
-    StageRow,
-    Table,
-)
+from edgecompress.reporting.model import Choice, Energy, ExternalRow, Report, Run, Setting, StageRow
+from edgecompress.reporting.model_numbers import Table
+from edgecompress.reporting.model_variant import SourceArtifact
 from edgecompress.reporting.request import DeclaredSource, ReportRequest
 
 

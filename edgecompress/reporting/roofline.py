@@ -11,7 +11,9 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
 from edgecompress.reporting.figure_style import Figure, Panel, also, axis, colour, paint, quantity, ticks
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
-from edgecompress.reporting.model import Report, Roofline, RoofOperator, Table
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Table
+from edgecompress.reporting.model_variant import Roofline, RoofOperator
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 

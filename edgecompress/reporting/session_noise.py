@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from edgecompress.core.stats import SPREAD, spread, trend
 from edgecompress.reporting.formatting import plural
-from edgecompress.reporting.model import Session
+from edgecompress.reporting.model_numbers import Session
 
 ELSEWHERE = ("outliers", "not warm")  # flags that the report tells of already
 

@@ -13,7 +13,7 @@ from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact
 from edgecompress.core.sequential_comparison import paired
 from edgecompress.core.stats import interval, of_ratios
-from edgecompress.reporting.model import KEPT, Called, Change, Distribution, Histogram, Session, values
+from edgecompress.reporting.model_numbers import KEPT, Called, Change, Distribution, Histogram, Session, values
 
 BINS = 24
 LATENCY = "median_ms"  # the number of a session that is compared window by window

@@ -10,7 +10,9 @@ from edgecompress.core.session_stats import TOO_NOISY
 from edgecompress.reporting import precision
 from edgecompress.reporting.before_after import accuracy_says, near, ranked_by
 from edgecompress.reporting.formatting import known, significant, text, times
-from edgecompress.reporting.model import Delta, Metric, Number, Report, Table, Variant, Verification
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Delta, Number, Table
+from edgecompress.reporting.model_variant import Metric, Variant, Verification
 
 BOUGHT = ("size", "peak_rss", "energy_gross", "sram", "flash")  # beside what ranks the variants
 COSTS = (*BOUGHT, "load", "first")

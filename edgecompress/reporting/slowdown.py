@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from edgecompress.core.stats import CHANGE
 from edgecompress.reporting.formatting import known, percent, significant
-from edgecompress.reporting.model import Operator, Operators, Variant
+from edgecompress.reporting.model_variant import Operator, Operators, Variant
 
 ADDS_UP = 0.3  # of the latency that the sum of the operators' times may be off: then its shares say nothing
 NOT_ADDED_UP = "operator times do not add up to the latency"

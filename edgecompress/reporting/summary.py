@@ -23,7 +23,9 @@ from edgecompress.reporting import (
 )
 from edgecompress.reporting.before_after import ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
-from edgecompress.reporting.model import Ended, Note, Report, Summary, Table, Variant, Verification
+from edgecompress.reporting.model import Ended, Note, Report, Summary
+from edgecompress.reporting.model_numbers import Table
+from edgecompress.reporting.model_variant import Variant, Verification
 
 UNJUDGED = " undecided: the accuracy is not above chance, so it is not known whether it computes what it should;"
 LOST = 3  # variants whose reasons the verdict gives where nothing ships

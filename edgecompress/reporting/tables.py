@@ -10,18 +10,9 @@ from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
 from edgecompress.reporting import precision, slowdown
 from edgecompress.reporting.formatting import DASH, ended, known, or_why, plain, provenance, significant, text, times
-from edgecompress.reporting.model import (
-    LeftOperator,
-    Metric,
-    Number,
-    Operators,
-    Output,
-    Report,
-    Session,
-    Table,
-    Variant,
-    Verification,
-)
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Number, Session, Table
+from edgecompress.reporting.model_variant import LeftOperator, Metric, Operators, Output, Variant, Verification
 
 RANKS = {"latency": "latency", COUNTED: "instructions (simulated)", CYCLES: "cycles (estimated)"}
 UNITS = {"latency": "ms", COUNTED: "instructions", CYCLES: "cycles"}

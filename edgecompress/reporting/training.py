@@ -9,7 +9,9 @@ import msgspec
 
 from edgecompress.reporting.figure_style import Figure, Panel, Values, axis, colour, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
-from edgecompress.reporting.model import Report, Training, Variant
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_compressed import Training
+from edgecompress.reporting.model_variant import Variant
 from edgecompress.reporting.request import ReportRequest, TechniqueFacts
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit

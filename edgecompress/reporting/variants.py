@@ -15,18 +15,8 @@ from edgecompress.core.stats import ENOUGH
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import compression, environment, estimates, instructions, power, training
 from edgecompress.reporting.formatting import missing, number
-from edgecompress.reporting.model import (
-    BuiltArtifact,
-    ExternalSession,
-    File,
-    Number,
-    Operators,
-    Session,
-    Variant,
-    Verdict,
-    Verification,
-    values,
-)
+from edgecompress.reporting.model_numbers import ExternalSession, Number, Session, values
+from edgecompress.reporting.model_variant import BuiltArtifact, File, Operators, Variant, Verdict, Verification
 from edgecompress.reporting.request import ReportRequest
 from edgecompress.reporting.sessions import Bounds, bounds, of_variant
 

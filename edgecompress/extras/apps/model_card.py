@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from edgecompress.core import model_card as cards
-    from edgecompress.reporting.model import Report, Variant
+    from edgecompress.reporting.model import Report
+    from edgecompress.reporting.model_variant import Variant
 
 SCHEMA = "edgecompress/model_card/1"
 SCHEMA_FILE = Path(__file__).with_name("model_card.schema.json")

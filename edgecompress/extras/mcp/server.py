@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from edgecompress.pipeline.job import Job
     from edgecompress.pipeline.plan import Plan
     from edgecompress.pipeline.runner import Event, Listener
-    from edgecompress.reporting.model import Number, Variant
+    from edgecompress.reporting.model_numbers import Number
+    from edgecompress.reporting.model_variant import Variant
 
 REQUIRES = ("mcp>=1.30,<2",)
 EXTRA = "mcp"

@@ -16,7 +16,8 @@ from edgecompress.reporting.figure_style import (
     quantity,
 )
 from edgecompress.reporting.formatting import DASH, plain, text
-from edgecompress.reporting.model import Number, Report, Table
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Number, Table
 from edgecompress.reporting.profilers import (
     NULLABLE,
     TEXT,

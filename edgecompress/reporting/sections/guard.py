@@ -11,7 +11,9 @@ from edgecompress.data import metric_limits, metrics
 from edgecompress.data.metrics import MetricComparison
 from edgecompress.reporting.figure_style import Figure, Panel, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, significant
-from edgecompress.reporting.model import Metric, Part, Report, Table
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Part, Table
+from edgecompress.reporting.model_variant import Metric
 from edgecompress.reporting.request import GuardFacts, ReportRequest
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit

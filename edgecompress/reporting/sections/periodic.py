@@ -15,7 +15,8 @@ from edgecompress.reporting.figure_style import (
     quantity,
 )
 from edgecompress.reporting.formatting import DASH, or_why, plain, text
-from edgecompress.reporting.model import Report, Table
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Table
 from edgecompress.reporting.profilers import (
     MEASURED,
     NULLABLE,

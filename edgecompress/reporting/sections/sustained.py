@@ -15,7 +15,8 @@ from edgecompress.reporting.figure_style import (
     quantity,
 )
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
-from edgecompress.reporting.model import Report, Table
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Table
 from edgecompress.reporting.profilers import (
     MAYBE,
     NULLABLE,

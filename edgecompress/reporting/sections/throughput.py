@@ -16,7 +16,8 @@ from edgecompress.reporting.figure_style import (
     ticks,
 )
 from edgecompress.reporting.formatting import DASH, or_why, plain, text
-from edgecompress.reporting.model import Report, Table
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Table
 from edgecompress.reporting.profilers import (
     MEASURED,
     NULLABLE,

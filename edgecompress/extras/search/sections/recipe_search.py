@@ -11,7 +11,8 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Request
 from edgecompress.reporting.figure_style import COLOURS, Figure, Panel, axis, paint, quantity
 from edgecompress.reporting.formatting import DASH, plural, significant
-from edgecompress.reporting.model import Part, Report
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Part
 from edgecompress.reporting.request import ReportRequest
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
