@@ -22,40 +22,36 @@ Cell = tuple[tuple[str, str], ...]  # its lines, each with how a change is calle
 def data(comparison: ReportComparison) -> dict[str, Json]:
     """The comparison as JSON. Raises InputError as `compare.of`."""
     with rendering(comparison.entries):
-        return _data(comparison)
-
-
-def _data(comparison: ReportComparison) -> dict[str, Any]:
-    entries = [
-        {
-            "label": e.label,
-            "variant": e.variant.name,
-            "runtime": e.variant.runtime,
-            "device": e.device_name,
-            "date": e.report.date,
-            "artifact_sha256": e.artifact,
+        entries = [
+            {
+                "label": e.label,
+                "variant": e.variant.name,
+                "runtime": e.variant.runtime,
+                "device": e.device_name,
+                "date": e.report.date,
+                "artifact_sha256": e.artifact,
+            }
+            for e in comparison.entries
+        ]
+        rows = [
+            {
+                "metric": row.metric.gate,
+                "better": row.metric.better,
+                "numbers": row.numbers,
+                "changes": [dataclasses.asdict(c) for c in row.changes],
+            }
+            for row in comparison.rows
+        ]
+        document: dict[str, Any] = {
+            "entries": entries,
+            "rows": rows,
+            "sentences": comparison.sentences,
+            "warnings": comparison.warnings,
+            "gates": [dataclasses.asdict(g) for g in comparison.gates],
+            "verdict": comparison.verdict,
+            "exit_code": comparison.exit_code,
         }
-        for e in comparison.entries
-    ]
-    rows = [
-        {
-            "metric": row.metric.gate,
-            "better": row.metric.better,
-            "numbers": row.numbers,
-            "changes": [dataclasses.asdict(c) for c in row.changes],
-        }
-        for row in comparison.rows
-    ]
-    remarks = {"sentences": comparison.sentences, "warnings": comparison.warnings}
-    gates = [dataclasses.asdict(g) for g in comparison.gates]
-    return {
-        "entries": entries,
-        "rows": rows,
-        **remarks,
-        "gates": gates,
-        "verdict": comparison.verdict,
-        "exit_code": comparison.exit_code,
-    }
+        return document
 
 
 def outcome(comparison: ReportComparison) -> str:

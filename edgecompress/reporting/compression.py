@@ -150,15 +150,14 @@ def _shown(report: Report) -> list[tuple[str, Compressed]]:
 def table(report: Report) -> TextTable:
     """The whole net before and after."""
     head = ("variant", "by", "MACs", "parameters", "channels", "zero weights", "left as they were")
-    return TextTable("What was compressed", head, tuple(_row(name, compressed) for name, compressed in _shown(report)))
-
-
-def _row(name: str, compressed: Compressed) -> tuple[str, ...]:
-    whole = (_change(compressed.macs), _change(compressed.parameters))
-    share = zeros(compressed)
-    left = plural(len(compressed.left), "part") if compressed.left else "none"
-    zero = DASH if share is None else f"{percent(share)}, {compressed.sparsity.kind if compressed.sparsity else ''}"
-    return name, ", ".join(compressed.techniques), *whole, _channels(compressed), zero, left
+    rows = []
+    for name, cut in _shown(report):
+        whole = (_change(cut.macs), _change(cut.parameters))
+        share = zeros(cut)
+        left = plural(len(cut.left), "part") if cut.left else "none"
+        zero = DASH if share is None else f"{percent(share)}, {cut.sparsity.kind if cut.sparsity else ''}"
+        rows.append((name, ", ".join(cut.techniques), *whole, _channels(cut), zero, left))
+    return TextTable("What was compressed", head, tuple(rows))
 
 
 def _change(whole: Whole | None) -> str:

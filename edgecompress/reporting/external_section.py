@@ -76,24 +76,22 @@ def _held(steps: float) -> int:
 def places(report: Report) -> TextTable:
     """What each device is, what ran there, and when."""
     head = ("device", "system", "processor", "runtime", "measured", "energy")
-    named = zip(names(rows(report)), rows(report), strict=True)
-    return TextTable("What those devices are", head, tuple((name, *_place(row)) for name, row in named))
+    told = []
+    for name, row in zip(names(rows(report)), rows(report), strict=True):
+        device, runtime, energy = row.device, row.runtime, row.numbers["energy_gross"]
+        cores = plural(device.cores, "core") if device.cores else ""
+        system, cpu = (device.platform, device.os, device.browser), (device.cpu, cores)
+        by = (f"{runtime.name} {runtime.version}".rstrip(), plural(row.threads, "thread"))
+        joined = (", ".join(filter(None, parts)) or DASH for parts in (system, cpu, by))
+        spent = text(energy) if known(energy) else f"{DASH} {energy.reason}"
+        told.append((name, *joined, f"{when(row.sessions)}, by its {row.package} package", spent))
+    return TextTable("What those devices are", head, tuple(told))
 
 
 def short_places(report: Report) -> TextTable:
     """The same for a terminal, all of a device in one cell."""
     rows = tuple((name, "; ".join(cell for cell in told if cell != DASH)) for name, *told in places(report).rows)
     return TextTable("What those devices are", ("device", "what it is"), rows)
-
-
-def _place(row: ExternalRow) -> tuple[str, ...]:
-    device, runtime, energy = row.device, row.runtime, row.numbers["energy_gross"]
-    cores = plural(device.cores, "core") if device.cores else ""
-    system, cpu = (device.platform, device.os, device.browser), (device.cpu, cores)
-    by = (f"{runtime.name} {runtime.version}".rstrip(), plural(row.threads, "thread"))
-    joined = (", ".join(filter(None, parts)) or DASH for parts in (system, cpu, by))
-    spent = text(energy) if known(energy) else f"{DASH} {energy.reason}"
-    return *joined, f"{when(row.sessions)}, by its {row.package} package", spent
 
 
 def when(sessions: Sequence[ExternalSession]) -> str:
@@ -161,11 +159,9 @@ def _spec(points: Values) -> Spec:
     pale = {"type": "point", "size": 30, "strokeWidth": 0}
     rule = {"type": "rule", "color": "var(--ink)", "strokeWidth": 1.5}
     spans = layer([p for p in points if p["low"] and p["high"]], rule, x=also(x, "low"), x2={"field": "high"}, y=y)
-    dots = [_dots([p for p in points if bool(p["opacity"]) == passed], passed, x=x, y=y) for passed in (True, False)]
+    dots = []
+    for passed, dashes in ((True, {}), (False, {"strokeDash": [3, 2]})):  # hollow and dashed: the self-test failed
+        own = [p for p in points if bool(p["opacity"]) == passed]
+        mark = {"type": "point", "size": 80, "strokeWidth": 1.5, **dashes}
+        dots.append(described(own, mark, "device", x=x, y=y, **paint()))
     return unit(46 + 24 * len(points), [layer(alone, pale, x=x, y=y, **paint()), spans, *dots])
-
-
-def _dots(points: Values, passed: bool, **at: object) -> Spec:
-    """Hollow and dashed where the self-test failed."""
-    dashes = {} if passed else {"strokeDash": [3, 2]}
-    return described(points, {"type": "point", "size": 80, "strokeWidth": 1.5, **dashes}, "device", **at, **paint())

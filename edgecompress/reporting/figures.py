@@ -36,7 +36,6 @@ from edgecompress.reporting.figure_style import (
 from edgecompress.reporting.formatting import ended, guessed, known, plain, plural, significant, text
 from edgecompress.reporting.latency_figures import ecdf, histogram, strip
 from edgecompress.reporting.model import Report
-from edgecompress.reporting.model_numbers import Change, Delta
 from edgecompress.reporting.model_variant import Operator, Variant
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
@@ -70,28 +69,15 @@ def changes(report: Report) -> Figure:
     rows = [(r, r.change) for r in report.deltas if r.change]
     if not rows:
         return Figure("changes", "Change", "Nothing to compare with: no change to draw.")
-    values = [_change(*row) for row in rows]
+    values: Values = []
+    for row, change in rows:
+        fill = f"var(--{change.called})" if change.called in ("better", "worse") else "var(--c0)"
+        ends = {"label": row.label, "one": 1, "factor": change.factor, "low": change.low, "high": change.high}
+        opacity, head = (0.12, "var(--card)") if change.guessed else (0.9, fill)
+        values.append({**ends, "fill": fill, "opacity": opacity, "says": f"{row.label}: {row.says}", "head": head})
     caption = f"{report.subject} against {report.baseline}: right of 1 is better. "
     caption += "Thin lines are intervals; hollow is estimated or simulated; grey is a change that cannot be called."
     return Figure("changes", "Change", caption, (Panel("", _changes_spec(values)),))
-
-
-def _change(row: Delta, change: Change) -> dict[str, Json]:
-    called = change.called in ("better", "worse")
-    fill = f"var(--{change.called})" if called else "var(--c0)"
-    hollow = change.guessed
-    head = {"head": "var(--card)" if hollow else fill}
-    return {
-        "label": row.label,
-        "one": 1,
-        "factor": change.factor,
-        "low": change.low,
-        "high": change.high,
-        "fill": fill,
-        "opacity": 0.12 if hollow else 0.9,
-        "says": f"{row.label}: {row.says}",
-        **head,
-    }
 
 
 def _changes_spec(values: Values) -> Spec:

@@ -105,16 +105,13 @@ def table(report: Report) -> TextTable:
     classes = _classes(shown)
     head = ("variant", "per inference", "to the best", *classes, "other", "processes")
     fewest = min((counted.instructions for _, counted in shown), default=1)
-    rows = tuple(_row(name, counted, classes, fewest) for name, counted in shown)
-    return TextTable("Instructions per inference (simulated)", head, rows)
-
-
-def _row(name: str, counted: Counted, classes: Sequence[str], fewest: int) -> tuple[str, ...]:
-    parts = [_part(counted.classes.get(c, 0), counted.instructions) for c in classes]
-    other = _part(counted.instructions - sum(counted.classes.values()), counted.instructions)
-    agreed = f"{len(counted.processes)} alike" if counted.identical else _apart(counted.processes)
-    ratio = f"{significant(counted.instructions / fewest, 3)}×"
-    return name, f"{counted.instructions:,}", ratio, *parts, other, agreed
+    rows = []
+    for name, counted in shown:
+        whole, other = counted.instructions, counted.instructions - sum(counted.classes.values())
+        parts = [_part(n, whole) for n in (*(counted.classes.get(c, 0) for c in classes), other)]
+        agreed = f"{len(counted.processes)} alike" if counted.identical else _apart(counted.processes)
+        rows.append((name, f"{whole:,}", f"{significant(whole / fewest, 3)}×", *parts, agreed))
+    return TextTable("Instructions per inference (simulated)", head, tuple(rows))
 
 
 def _apart(processes: Sequence[int]) -> str:

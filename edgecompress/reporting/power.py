@@ -208,7 +208,13 @@ def energy(report: Report) -> Figure:
         return Figure("energy", "Energy per inference", f"No energy number: {'; '.join(sorted(reasons))}.")
     largest = max(v.numbers["energy_gross"].known for v in shown)
     factor, shown_unit = scaled(largest, shown[0].numbers["energy_gross"].unit)
-    values = [_joules(v, factor, colour(report, v.name)) for v in shown]
+    values: Values = []
+    for v in shown:
+        n = v.numbers["energy_gross"]
+        ends = {"e": n.known / factor, "low": n.low and n.low / factor, "high": n.high and n.high / factor}
+        fill = {"fill": colour(report, v.name), "opacity": 0.08 if guessed(n) else 0.85}
+        says = f"{v.name}: {text(n)} {interval(n)} ({provenance(n)})"
+        values.append({"label": v.name, **ends, **fill, "says": says})
     behind = sorted({provenance(v.numbers["energy_gross"]) for v in shown})
     caption = f"Gross, per inference: {'; '.join(behind)}. {_ESTIMATE}"
     key = tuple((v.name, f"{v.name}: {text(v.numbers['energy_gross'], spread=True)}") for v in shown)
@@ -216,20 +222,6 @@ def energy(report: Report) -> Figure:
 
 
 _ESTIMATE = "Hollow bars are estimates, the line is their band; an estimate is never compared with a measurement."
-
-
-def _joules(variant: Variant, factor: float, fill: str) -> dict[str, Json]:
-    n = variant.numbers["energy_gross"]
-    ends = {"low": n.low and n.low / factor, "high": n.high and n.high / factor}
-    says = f"{variant.name}: {text(n)} {interval(n)} ({provenance(n)})"
-    return {
-        "label": variant.name,
-        "e": n.known / factor,
-        "fill": fill,
-        "opacity": 0.08 if guessed(n) else 0.85,
-        **ends,
-        "says": says,
-    }
 
 
 def _energy_spec(values: Values, shown: str) -> Spec:

@@ -11,7 +11,7 @@ from edgecompress.core.json import Json
 from edgecompress.reporting.figure_style import Figure, Panel, also, axis, colour, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, GUESSED, plain, plural, significant
 from edgecompress.reporting.model import Fit, Report, Trial
-from edgecompress.reporting.request import ReportRequest, StrengthFacts
+from edgecompress.reporting.request import ReportRequest
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
@@ -25,15 +25,13 @@ _CAPTION = (
 
 def of_request(job: ReportRequest) -> list[Fit]:
     """Each fit of a run, with its trials; of one that got no further than its table, why."""
-    return [_fit(stage, facts) for stage, facts in job.fits.items()]
-
-
-def _fit(stage: str, facts: StrengthFacts) -> Fit:
-    ended = facts.get("chosen")
-    trials = [{**t, "chosen": t["stage"] == ended} for t in facts.get("trials") or ()]
-    known = {key: value for key, value in facts.items() if value is not None}
-    names = {"stage": stage, "variant": stage.partition("/")[0], "technique": stage.rpartition("/")[2]}
-    return msgspec.convert({**known, **names, "trials": trials}, Fit)
+    fits = []
+    for stage, facts in job.fits.items():
+        trials = [{**t, "chosen": t["stage"] == facts.get("chosen")} for t in facts.get("trials") or ()]
+        known = {key: value for key, value in facts.items() if value is not None}
+        names = {"stage": stage, "variant": stage.partition("/")[0], "technique": stage.rpartition("/")[2]}
+        fits.append(msgspec.convert({**known, **names, "trials": trials}, Fit))
+    return fits
 
 
 def chosen(fit: Fit) -> Trial | None:
@@ -79,16 +77,15 @@ def _share(ratio: float | None) -> str:
 def table(report: Report) -> TextTable:
     """What was asked for, what was found, and how."""
     head = ("variant", "by", "asked for", "found", "trials", "on", "how it ended")
-    return TextTable("How the strength was found", head, tuple(map(_row, report.fits)))
-
-
-def _row(fit: Fit) -> tuple[str, ...]:
-    best = chosen(fit)
-    simulated = f" by {fit.simulated}" if fit.simulated else ""
-    where = f"{fit.runtime or DASH}, {fit.status}{simulated}" if fit.status else DASH
-    trials = f"{plural(len(fit.saved), 'cell')}, {plural(len(fit.trials), 'trial')}"
-    measured = _share(best.ratio) if best else DASH
-    return fit.variant, fit.technique, goal_text(fit), measured, trials, where, fit.reason
+    rows = []
+    for fit in report.fits:
+        best = chosen(fit)
+        simulated = f" by {fit.simulated}" if fit.simulated else ""
+        where = f"{fit.runtime or DASH}, {fit.status}{simulated}" if fit.status else DASH
+        tried = f"{plural(len(fit.saved), 'cell')}, {plural(len(fit.trials), 'trial')}"
+        measured = _share(best.ratio) if best else DASH
+        rows.append((fit.variant, fit.technique, goal_text(fit), measured, tried, where, fit.reason))
+    return TextTable("How the strength was found", head, tuple(rows))
 
 
 def saved(report: Report) -> TextTable:

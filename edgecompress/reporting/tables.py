@@ -12,7 +12,7 @@ from edgecompress.reporting import precision, slowdown
 from edgecompress.reporting.formatting import DASH, ended, known, or_why, plain, provenance, significant, text, times
 from edgecompress.reporting.model import Report
 from edgecompress.reporting.model_numbers import Number, Session, Table
-from edgecompress.reporting.model_variant import LeftOperator, Metric, Operators, Output, Variant, Verification
+from edgecompress.reporting.model_variant import LeftOperator, Output, Variant, Verification
 
 RANKS = {"latency": "latency", COUNTED: "instructions (simulated)", CYCLES: "cycles (estimated)"}
 UNITS = {"latency": "ms", COUNTED: "instructions", CYCLES: "cycles"}
@@ -183,17 +183,16 @@ def _short(value: float | None, digits: int, output: Output) -> str:
 def metrics(report: Report) -> TextTable:
     """The task metric of each verified variant, as a paired comparison with the source."""
     head = ("variant", "metric", "source", "artifact", "lost", "gained", "change", "its 95 % interval", "items")
-    rows = tuple(_metric(v.name, v.verify.metric) for v in deltas.ordered(report) if v.verify and v.verify.metric)
-    return TextTable("The task", head, rows, empty="The source has no metric.")
-
-
-def _metric(variant: str, m: Metric) -> tuple[str, ...]:
-    unit = "" if m.ratio is not None else m.unit
-    ends = [plain(end, unit) for end in (m.low, m.high)]
-    spread = f"[{', '.join(ends)}]" if DASH not in ends else DASH
-    both = [plain(side, m.unit) for side in (m.before, m.after)]
-    counts = [DASH if count is None else str(count) for count in (m.items_lost, m.items_gained)]
-    return variant, m.name, *both, *counts, deltas.accuracy_says(m), spread, f"{m.n:,}"
+    judged = ((v.name, v.verify.metric) for v in deltas.ordered(report) if v.verify)
+    rows = []
+    for name, m in ((name, metric) for name, metric in judged if metric):
+        unit = "" if m.ratio is not None else m.unit
+        ends = [plain(end, unit) for end in (m.low, m.high)]
+        spread = f"[{', '.join(ends)}]" if DASH not in ends else DASH
+        both = (plain(side, m.unit) for side in (m.before, m.after))
+        counts = (DASH if count is None else str(count) for count in (m.items_lost, m.items_gained))
+        rows.append((name, m.name, *both, *counts, deltas.accuracy_says(m), spread, f"{m.n:,}"))
+    return TextTable("The task", head, tuple(rows), empty="The source has no metric.")
 
 
 def checks(report: Report) -> TextTable:
@@ -230,17 +229,14 @@ def files(report: Report) -> TextTable:
 def operators(report: Report) -> TextTable:
     """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
     head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "remark")
-    rows = tuple(_operators(v, v.ops) for v in deltas.ordered(report) if v.ops)
-    return TextTable("Operators", head, rows, empty="No per-operator pass was run.")
-
-
-def _operators(variant: Variant, ops: Operators) -> tuple[str, ...]:
-    latency = variant.numbers["latency"]
-    total = ops.total_ms if ops.ops else None
-    share = significant(total / latency.known, 2) if total and known(latency) else DASH
-    off = ", ".join(map(str, ops.fallback or ())) or "none"
-    why = slowdown.NOT_ADDED_UP if slowdown.adds_up(variant) is False else ops.why or ""
-    return variant.name, str(len(ops.ops or ())), _ms(total), share, off, why
+    rows = []
+    for v, ops in ((v, v.ops) for v in deltas.ordered(report) if v.ops):
+        latency, total = v.numbers["latency"], ops.total_ms if ops.ops else None
+        share = significant(total / latency.known, 2) if total and known(latency) else DASH
+        off = ", ".join(ops.fallback or ()) or "none"
+        why = slowdown.NOT_ADDED_UP if slowdown.adds_up(v) is False else ops.why
+        rows.append((v.name, str(len(ops.ops)), _ms(total), share, off, why))
+    return TextTable("Operators", head, tuple(rows), empty="No per-operator pass was run.")
 
 
 def slow(report: Report) -> TextTable:

@@ -43,17 +43,15 @@ SHAPE: Mapping[str, Json] = {
 def tables(report: Report) -> list[TextTable]:
     """From nothing to the first answer, the median of the starts and their ends."""
     head = ("variant", "the files were", "import", "load", "first inference", "second inference")
-    rows = [row for v, a in answers(report, "cold").items() for row in _rows(v, a)]
+    rows: list[tuple[str, ...]] = []
+    for name, answer in answers(report, "cold").items():
+        summary, why = answer["summary"], answer["dropped_reason"]
+        rows.append((name, "in memory already", *_medians(summary["warm"])))
+        if summary["dropped"]:
+            rows.append((name, f"dropped from memory ({answer['dropped']})", *_medians(summary["dropped"])))
+        elif why:
+            rows.append((name, f"on disk only: {why}", *[DASH] * len(STARTS)))
     return [TextTable("From a cold start", head, tuple(rows))]
-
-
-def _rows(name: str, answer: Table) -> list[tuple[str, ...]]:
-    summary = answer["summary"]
-    rows = [(name, "in memory already", *_medians(summary["warm"]))]
-    if summary["dropped"]:
-        return [*rows, (name, f"dropped from memory ({answer['dropped']})", *_medians(summary["dropped"]))]
-    why = answer["dropped_reason"]
-    return [*rows, (name, f"on disk only: {why}", *[DASH] * len(STARTS))] if why else rows
 
 
 def _medians(summary: Table) -> Iterator[str]:

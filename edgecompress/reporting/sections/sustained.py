@@ -71,15 +71,14 @@ def figures(report: Report) -> list[Figure]:
 def rates(report: Report) -> TextTable:
     """The rate at first, and the rate at last: never one average of the two."""
     head = ("variant", "at first", "at last", "last / first", "throttling", "because")
-    return TextTable("Sustained", head, tuple(_row(v, a) for v, a in answers(report, "sustained").items()))
-
-
-def _row(name: str, answer: Table) -> tuple[str, ...]:
-    ends = [plain(answer[end]["items_per_s"], "/s") if answer[end] else DASH for end in ("burst", "sustained")]
-    ratio = significant(answer["ratio"], 3) if answer["ratio"] else DASH
-    throttling = answer["throttling"]
-    why = "; ".join(filter(None, (throttling["reason"], *throttling["evidence"])))
-    return name, *ends, ratio, THROTTLED[throttling["flagged"]], why
+    rows = []
+    for name, answer in answers(report, "sustained").items():
+        ends = (plain(answer[end]["items_per_s"], "/s") if answer[end] else DASH for end in ("burst", "sustained"))
+        ratio = significant(answer["ratio"], 3) if answer["ratio"] else DASH
+        throttling = answer["throttling"]
+        why = "; ".join(filter(None, (throttling["reason"], *throttling["evidence"])))
+        rows.append((name, *ends, ratio, THROTTLED[throttling["flagged"]], why))
+    return TextTable("Sustained", head, tuple(rows))
 
 
 def windows(report: Report) -> TextTable:
