@@ -18,9 +18,8 @@ from edgecompress.commands.job_run import Result
 from edgecompress.core import environments, extras, registry
 from edgecompress.core.errors import BROKE, GRAVITY, UNDECIDED
 from edgecompress.core.json import Json
-from edgecompress.core.model import CARD, Artifact, Outcome, Stage, Substitute
+from edgecompress.core.model import CARD, Artifact, Stage, Substitute
 from edgecompress.core.plain_text import escaped, fitted, one_line, wrapped
-from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
 
@@ -98,6 +97,7 @@ def duration(seconds: float) -> str:
 
 def plan_data(job: Job, steps: Plan) -> dict[str, Json]:
     """A plan as JSON."""
+    how = ("runtime", "artifact", "verdict", "also", "agrees", "made")  # a variant is reached
     return {
         "source": job.source.value.model,
         "target": job.target.name,
@@ -105,18 +105,15 @@ def plan_data(job: Job, steps: Plan) -> dict[str, Json]:
         "profile": job.profile.name,
         "stages": [dataclasses.asdict(s) for s in steps.stages if isinstance(s, Stage)],
         "searches": [{"name": f.name, "bound": f.bound(), "estimate_s": f.estimate_s()} for f in searches(steps)],
-        "routes": [_route(candidate) for candidate in steps.candidates],
+        "routes": [
+            {"variant": dataclasses.asdict(c.variant), **{name: getattr(c, name) for name in how}}
+            for c in steps.candidates
+        ],
         "left_out": dict(steps.race.left_out),
         "search": {"name": steps.race.name, "bound": steps.race.bound(), "estimate_s": steps.race.estimate_s()},
         "estimate_s": steps.estimate_s(),
         "settings": [dataclasses.asdict(s) for s in job.settings()],
     }
-
-
-def _route(candidate: Candidate) -> dict[str, Json]:
-    """How a variant is reached, as JSON."""
-    names = ("runtime", "artifact", "verdict", "also", "agrees", "made")
-    return {"variant": dataclasses.asdict(candidate.variant), **{name: getattr(candidate, name) for name in names}}
 
 
 def plan_time(plans: Sequence[tuple[Job, Plan]]) -> str:
@@ -140,7 +137,11 @@ def _plan_lines(job: Job, steps: Plan) -> Iterable[str]:
     names = (job.target.name, job.device.name, job.profile.name)
     yield f"{job.source.value.model} → target {names[0]}, device {names[1]}, profile {names[2]}"
     stages = (s if isinstance(s, Stage) else s.stage for s in steps.stages)
-    rows = [(f"  {s.name}", f"~{duration(s.estimate_s)}", _from(s)) for s in stages]
+    rows = []
+    for stage in stages:  # with those before it, those of its own variant without the variant
+        own = f"{stage.name.rpartition('/')[0]}/"
+        before = ", ".join(each.removeprefix(own) for each in stage.inputs.values())
+        rows.append((f"  {stage.name}", f"~{duration(stage.estimate_s)}", f"from {before}" if before else ""))
     yield from fitted(rows, width())
     told = [f"{f.name}: {f.bound()}, about {duration(f.estimate_s())}" for f in searches(steps)]
     told += [f"without {name}: {why}" for name, why in steps.race.left_out.items()]
@@ -156,12 +157,6 @@ def _took(steps: Plan) -> str:
 def searches(steps: Plan) -> list[Substitute]:
     """The steps of a plan that search: the compression strength, and repairs of an artifact."""
     return [s for s in steps.stages if not isinstance(s, Stage)]
-
-
-def _from(stage: Stage) -> str:
-    """The stages before it, those of its own variant without the variant."""
-    own = f"{stage.name.rpartition('/')[0]}/"
-    return f"from {', '.join(each.removeprefix(own) for each in stage.inputs.values())}" if stage.inputs else ""
 
 
 def cut(text: str, limit: int = 60) -> str:
@@ -288,11 +283,7 @@ def verified(screen: Console, args: argparse.Namespace, result: Result) -> int:
 
 def result_data(result: Result) -> dict[str, Any]:
     """How a run ended, as JSON."""
-    stages = [_outcome_data(o) for o in result.outcomes.values()]
+    names = ("stage", "status", "reason", "why_run", "wall_s", "log")
+    stages = [{name: getattr(outcome, name) for name in names} for outcome in result.outcomes.values()]
     places = {"out": result.out and str(result.out), "report": result.report and str(result.report)}
     return {"exit_code": result.exit_code, "message": result.message, **places, "stages": stages}
-
-
-def _outcome_data(outcome: Outcome) -> dict[str, Json]:
-    names = ("stage", "status", "reason", "why_run", "wall_s", "log")
-    return {name: getattr(outcome, name) for name in names}

@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except EdgeError as error:
             return _told(f"error: {error}", error.exit_code, getattr(error, "__notes__", ()))
         except OSError as error:
-            if fault := _of_system(error):
+            gone = StageFailed("the folder you are in was removed meanwhile; change to another one")
+            if fault := of_system(error) if _there() else gone:
                 return _told(f"error: {fault}", fault.exit_code)
             return _bug()
         except Exception:  # the boundary: what is not an EdgeError is a fault of ours
@@ -113,12 +114,6 @@ def _there() -> bool:
         return bool(os.getcwd())
     except OSError:
         return False
-
-
-def _of_system(error: OSError) -> EdgeError | None:
-    if not _there():
-        return StageFailed("the folder you are in was removed meanwhile; change to another one")
-    return of_system(error)
 
 
 def _told(words: str, code: int, notes: Sequence[str] = ()) -> int:

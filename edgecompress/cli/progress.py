@@ -57,31 +57,25 @@ class Progress:
         """Takes in one event of the run."""
         if event.kind == "ended" and event.outcome:
             self._ended(event.outcome, raised=not event.stage.variants)
-            return self._tell(event.outcome)
+            # what it found out about the source is told once, however many targets it is for
+            for text in () if self.quiet else _source_lines(event.outcome):
+                if text not in self.told:
+                    self.told.add(text)
+                    line(self.screen, text, "yellow" if text.startswith(WARNING) else "")
+            return
         what = self.doing(event)
         left = Countdown(event)
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
-        if event.kind == "progress" and not self.screen.is_terminal and self._due(event.what):
+        often = AFTER_EPOCH in event.what or time.monotonic() - self.spoke_s >= SILENCE_S
+        stays = self.verbose > 1 or (often and not self.quiet)  # this progress gets a line that does
+        if event.kind == "progress" and not self.screen.is_terminal and stays:
             self.spoke_s = time.monotonic()
             rest = "" if AFTER_EPOCH in event.what else f" ({event.fraction:.0%}, {left})"  # training tells of its own
             line(self.screen, f"       {event.stage.name}: {event.what}{rest}")
-        return None
-
-    def _due(self, what: str) -> bool:
-        """Whether this progress gets a line that stays."""
-        often = AFTER_EPOCH in what or time.monotonic() - self.spoke_s >= SILENCE_S
-        return self.verbose > 1 or (often and not self.quiet)
 
     def doing(self, event: Event) -> str:
         """What is done now, for the live line."""
         return f"{one_line(event.stage.name)}: {cut(one_line(event.what or event.why))}"
-
-    def _tell(self, outcome: Outcome) -> None:
-        """What a stage found out about the source: once, however many targets it is for."""
-        for text in () if self.quiet else _source_lines(outcome):
-            if text not in self.told:
-                self.told.add(text)
-                line(self.screen, text, "yellow" if text.startswith(WARNING) else "")
 
     def _ended(self, outcome: Outcome, raised: bool) -> None:
         """A line for a stage; the error that ends the run is told at its end, and once."""

@@ -50,10 +50,9 @@ def reasons(named: Path | None, stage: str) -> list[Row]:
 
 def reasons_text(rows: Sequence[Row]) -> str:
     """The same as text: a change of any of these lines makes the stage run again."""
-    return "\n\n".join("\n".join(_reason_lines(row)) for row in rows)
-
-
-def _reason_lines(row: Row) -> list[str]:
-    parts = [(f"  {key}", str(value)) for key, value in sorted(row["parts"].items())]
-    files = [(f"  file {path}", f"sha256 {digest[:16]}…") for path, digest in sorted(row.get("files", {}).items())]
-    return [f"{row['name']} runs again when one of these changes:", *aligned(parts + files)]
+    paragraphs = []
+    for row in rows:
+        parts = [(f"  {key}", str(value)) for key, value in sorted(row["parts"].items())]
+        parts += [(f"  file {path}", f"sha256 {digest[:16]}…") for path, digest in sorted(row.get("files", {}).items())]
+        paragraphs.append("\n".join([f"{row['name']} runs again when one of these changes:", *aligned(parts)]))
+    return "\n\n".join(paragraphs)

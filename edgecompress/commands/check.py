@@ -184,15 +184,12 @@ def text(checked: Checked, brief: bool = False) -> str:
         lines += ["", f"{name}: refused: {target['refused']}" if target["refused"] else name]
         width = max(map(len, target["variants"]), default=0)
         for variant, row in target["variants"].items():
-            lines += _paragraph(f"  {variant:<{width}}  ", _said(row))
+            begin = f"  {variant:<{width}}  "
+            following = " " * (len(begin) + 2)
+            for sentence in _said(row):
+                lines += wrap(sentence, WIDTH, initial_indent=begin, subsequent_indent=following)
+                begin = " " * len(begin)
     return "\n".join(line for each in lines for line in ([each] if len(each) <= WIDTH else wrap(each, WIDTH)))
-
-
-def _paragraph(head: str, sentences: Sequence[str]) -> Iterator[str]:
-    """Sentences, each on lines of its own behind the head."""
-    for number, sentence in enumerate(sentences):
-        begin = head if not number else " " * len(head)
-        yield from wrap(sentence, WIDTH, initial_indent=begin, subsequent_indent=" " * (len(head) + 2))
 
 
 def _said(row: CheckedVariant) -> list[str]:
@@ -221,10 +218,8 @@ def _where(row: CheckedVariant) -> str:
 
 def _named(rows: Sequence[Exceptional]) -> str:
     """TopK 1 (TOPK_V2), GroupNorm 4 (BROADCAST_TO): the first few."""
-    named = [f"{r['type']} {r['count']}{_parts(r)}" for r in rows[:NAMED]]
+    named = []
+    for row in rows[:NAMED]:
+        parts = ", ".join(part for part in row["becomes"] if part != row["type"])
+        named.append(f"{row['type']} {row['count']}{f' ({parts})' if parts else ''}")
     return ", ".join([*named, *([f"{len(rows) - NAMED} more types"] if len(rows) > NAMED else [])])
-
-
-def _parts(row: Exceptional) -> str:
-    parts = [part for part in row["becomes"] if part != row["type"]]
-    return f" ({', '.join(parts)})" if parts else ""

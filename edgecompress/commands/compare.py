@@ -97,7 +97,11 @@ def _again(entry: ComparedVariant, report: Report, variant: Variant, run: str) -
 def _entries(paths: Sequence[Path | str], request: ComparisonRequest) -> list[ComparedVariant]:
     if not 2 <= len(paths) <= len(string.ascii_uppercase):
         raise InputError("compare takes two reports or more; the first is the baseline")
-    entries = _labelled([_entry(str(path)) for path in paths])
+    entries = [_entry(str(path)) for path in paths]
+    labels = [e.label for e in entries]
+    for number, label in enumerate(labels, 1):
+        if labels.count(label) > 1:
+            entries[number - 1] = dataclasses.replace(entries[number - 1], label=f"{label} ({number})")
     for other in entries[1:] if not request.across_models else ():
         with read.rendering(other.label):
             same = _one_model(entries[0].report.source, other.report.source)
@@ -152,11 +156,3 @@ def _report(path: Path) -> tuple[Report, str]:
     document = cleaned(read.document(path))
     plain = json.dumps({**document, "command": ""}, sort_keys=True)
     return model.of(document), hashlib.sha256(plain.encode()).hexdigest()
-
-
-def _labelled(entries: Sequence[ComparedVariant]) -> list[ComparedVariant]:
-    """With labels that tell them apart: the path, and a number where one is given twice."""
-    labels = [e.label for e in entries]
-    twice = {label for label in labels if labels.count(label) > 1}
-    numbered = [f"{label} ({i})" if label in twice else label for i, label in enumerate(labels, 1)]
-    return [dataclasses.replace(e, label=label) for e, label in zip(entries, numbered, strict=True)]

@@ -107,12 +107,9 @@ def _missing(entry: ComparedVariant) -> list[str]:
     """Which variant is on no front, and why."""
     numbers = {axis: _number(entry, axis) for axis in _lacks(entry)}
     why = {axis: (number and number.reason) or "it was not measured" for axis, number in numbers.items()}
-    words = "; ".join(f"no {' and no '.join(axes)}: {reason}" for reason, axes in _inverted(why).items())
+    axes_of = {reason: [axis for axis in why if why[axis] == reason] for reason in why.values()}
+    words = "; ".join(f"no {' and no '.join(axes)}: {reason}" for reason, axes in axes_of.items())
     return [entry.variant.name, entry.device_name, entry.label, words]
-
-
-def _inverted(why: dict[str, str]) -> dict[str, list[str]]:
-    return {reason: [axis for axis in why if why[axis] == reason] for reason in dict.fromkeys(why.values())}
 
 
 # --------------------------------------------------------------------------- fronts
@@ -130,10 +127,12 @@ def fronts(entries: Sequence[ComparedVariant]) -> list[dict[str, Json]]:
     alike: dict[Alike, list[int]] = {}
     for i, entry in enumerate(placed):
         alike.setdefault(_alike(entry), []).append(i)
-    return [
-        {"title": _title([placed[i] for i in at]), "rows": to_builtins(pareto.ranked([rows[i] for i in at]))}
-        for at in alike.values()
-    ]
+    made: list[dict[str, Json]] = []
+    for (batch, metric, _), at in alike.items():
+        labels = ", ".join(dict.fromkeys(placed[i].label for i in at))
+        ranked = to_builtins(pareto.ranked([rows[i] for i in at]))
+        made.append({"title": f"{metric}, batch {batch}: {labels}", "rows": ranked})
+    return made
 
 
 def _alike(entry: ComparedVariant) -> Alike:
@@ -141,15 +140,11 @@ def _alike(entry: ComparedVariant) -> Alike:
     return entry.report.run.batch, metric, data.get("sha256") or json.dumps(data, sort_keys=True)
 
 
-def _title(entries: Sequence[ComparedVariant]) -> str:
-    """`top1, batch 1: dist/x86, dist/arm64`."""
-    batch, metric, _ = _alike(entries[0])
-    return f"{metric}, batch {batch}: {', '.join(dict.fromkeys(e.label for e in entries))}"
-
-
 def _rows(entries: Sequence[ComparedVariant]) -> list[Point]:
     """With names that tell them apart: the report's where a device has a variant twice."""
-    devices = _devices(entries)
+    by_device = {e.device: e for e in entries}
+    names = Counter(str(e.device[0]) for e in by_device.values())
+    devices = {d: str(d[0]) if names[str(d[0])] == 1 else e.device_name for d, e in by_device.items()}
     named = [(e.variant.name, devices[e.device]) for e in entries]
     times = Counter(named)
     return [
@@ -162,10 +157,3 @@ def _rows(entries: Sequence[ComparedVariant]) -> list[Point]:
         )
         for e, (variant, device) in zip(entries, named, strict=True)
     ]
-
-
-def _devices(entries: Sequence[ComparedVariant]) -> dict[tuple[object, ...], str]:
-    """Each device by its name, or with its processor where two have the same."""
-    by_device = {e.device: e for e in entries}
-    names = Counter(str(e.device[0]) for e in by_device.values())
-    return {d: str(d[0]) if names[str(d[0])] == 1 else e.device_name for d, e in by_device.items()}

@@ -137,7 +137,10 @@ def run(
     remember(walk, report.artifact)
     if error := all_broke(walk, choice):
         return _held(walk, out, error.exit_code, str(error))
-    if why := _held_back(walk, steps.candidates, choice, options):
+    if not choice.stage:
+        why = "; ".join([choice.reason, *_nearest(walk, steps.candidates)])
+        return _held(walk, out, CheckFailed.exit_code, why)
+    if why := not_measured(walk, choice, options):
         return _held(walk, out, CheckFailed.exit_code, why)
     if why := next(c for c in steps.candidates if c.name == choice.stage).unsettled(walk.outcomes):
         return _held(walk, out, UNDECIDED, f"undecided: {choice.stage} is right in its own runtime; {why}")
@@ -194,13 +197,6 @@ def _check_room(steps: Plan, store: Path) -> None:
     if needs and (free := shutil.disk_usage(store).free) < needs[1]:
         asked, left = (formatting.plain(size, "bytes") for size in (needs[1], free))
         raise InputError(f"{store}: {asked} of disk are needed, {left} are free; free some, or name another --store")
-
-
-def _held_back(walk: PlanRun, candidates: Sequence[Candidate], choice: Choice, options: Options) -> str:
-    """Why nothing ships, or ""."""
-    if not choice.stage:
-        return "; ".join([choice.reason, *_nearest(walk, candidates)])
-    return not_measured(walk, choice, options)
 
 
 def _nearest(walk: PlanRun, candidates: Sequence[Candidate]) -> Iterator[str]:

@@ -123,7 +123,10 @@ def _probed(shell: Shell) -> ProbedBoard:
     facts = shell.facts()
     listed = machine.parsed(_output(shell, ["sh", "-c", LOOK]))
     agent = _agent(shell, facts)
-    words = [f"{module}={package}" for module, package in _modules().items()]
+    wanted = {AGENT: AGENT}
+    for runtime in registry.runtimes():
+        wanted |= _needs(runtime)
+    words = [f"{module}={package}" for module, package in wanted.items()]
     modules = _json(_output(shell, [facts["python"], "-c", FIND, *words])) if agent else {}
     return ProbedBoard(facts, listed, machine.line(agent.get("python", "")), agent.get("sensors", {}), modules)
 
@@ -162,11 +165,6 @@ def _needs(runtime: RuntimePlugin) -> dict[str, str]:
     packages = {environments.package(r).replace("-", "_"): environments.package(r) for r in runtime.requires}
     roots = dict.fromkeys(name.split(".")[0] for name in runtime.imports)
     return {root: packages.get(root, root) for root in roots}
-
-
-def _modules() -> dict[str, str]:
-    needs = [_needs(runtime) for runtime in registry.runtimes()]
-    return {AGENT: AGENT, **{module: package for each in needs for module, package in each.items()}}
 
 
 def _json(text: str) -> dict[str, str | None]:

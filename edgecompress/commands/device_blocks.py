@@ -75,12 +75,9 @@ def text(staircase: Staircase, file: Path, brief: bool = False) -> str:
     if brief:
         return ending
     title = f"{staircase.device.name}: {facts['runtime']} {facts['precision']}, six 3x3 convolutions, {facts['status']}"
-    rows = aligned([_head(facts), *_rows(facts)])
+    head = ("channels", "instructions" if "instructions" in facts else "ms", "of the widest", "")
+    rows = aligned([head, *_rows(facts)])
     return "\n".join([title, *(f"  {row}" for row in rows), _says(facts), ending])
-
-
-def _head(facts: BlockFacts) -> tuple[str, ...]:
-    return "channels", "instructions" if "instructions" in facts else "ms", "of the widest", ""
 
 
 def _rows(facts: BlockFacts) -> Iterator[tuple[str, ...]]:
@@ -112,8 +109,11 @@ def write(staircase: Staircase) -> Path:
 
     Raises InputError where it cannot be written.
     """
-    file, facts = _file(staircase.device), staircase.facts
-    source = file if file.is_file() else staircase.device.path
+    own, facts = staircase.device.path, staircase.facts
+    here = Path("devices") / own.name
+    copied = here.resolve() != own.resolve() and catalog.is_installed("devices", str(own))
+    file = here.with_name(f"my-{here.name}") if copied else own
+    source = file if file.is_file() else own
     name, day = (
         channel_blocks.key(facts["runtime"], facts["precision"]),
         time.strftime("%Y-%m-%d", time.gmtime(staircase.made)),
@@ -131,11 +131,3 @@ def write(staircase: Staircase) -> Path:
             f"{file}: cannot be written: {error}; add the line {line} to its [{device_file.TABLE}]"
         ) from error
     return file
-
-
-def _file(device: Found[Device]) -> Path:
-    """Where it is written: its own file, or a copy of an installed one, unless that is the one in ./devices."""
-    here = Path("devices") / device.path.name
-    if here.resolve() == device.path.resolve() or not catalog.is_installed("devices", str(device.path)):
-        return device.path
-    return here.with_name(f"my-{here.name}")

@@ -165,14 +165,11 @@ def _of_variant(
     walk.stages([step for step in steps.stages if step.name in _needed(steps, candidate.verdict or candidate.artifact)])
     _facts(walk, candidate.artifact)
     refused = verification.refused(walk.outcomes[candidate.verdict]) if candidate.verdict else ""
-    return variant_job, walk, replace(subject(candidate, steps), refused=refused), _quantizer(candidate, steps)
-
-
-def _quantizer(candidate: Candidate, steps: Plan) -> Quantizer | None:
     stages, at = _by_name(steps), candidate.artifact
     while at in stages and not stages[at].call.startswith("techniques."):
         at = stages[at].inputs.get("model", "")
-    return (candidate.variant, stages[at]) if at in stages else None
+    quantizer = (candidate.variant, stages[at]) if at in stages else None
+    return variant_job, walk, replace(subject(candidate, steps), refused=refused), quantizer
 
 
 def subject(candidate: Candidate, steps: Plan) -> DiagnosisSubject:

@@ -29,8 +29,14 @@ def report(device: str = "", root: Path = Path("/")) -> dict[str, Any]:
     `device`: this machine unless named. Raises NotFound for an unknown one; the report says why one cannot be reached.
     """
     plain = dataclasses.asdict(catalog.device(device or HERE, own=bool(device)).value)
-    facts = _facts(plain)
+    facts: dict[str, Json]
+    try:
+        facts = dict(registry.load("transports", plain["transport"]).connect(plain).facts())
+    except EdgeError as error:
+        facts = {"unreachable": str(error)}
     known = {**plain, "cores": plain["cores"] or facts.get("cores")}
+    modules = [module for kind in registry.KINDS for _, module in registry.every(kind)]
+    names = {environments.package(r) for module in modules for r in getattr(module, "REQUIRES", ())} | set(ALSO)
     return {
         "edgecompress": environments.version("edgecompress"),
         "python": {"version": platform.python_version(), "executable": sys.executable, "prefix": sys.prefix},
@@ -39,16 +45,9 @@ def report(device: str = "", root: Path = Path("/")) -> dict[str, Any]:
         "device": {"name": device or HERE, "transport": plain["transport"], **facts},
         **{kind: [_plugin(*each) for each in registry.every(kind)] for kind in KINDS},
         "sensors": [sensor(name, module, known, root) for name, module in registry.every("sensors")],
-        "libraries": _libraries(),
+        "libraries": {name: version for name in sorted(names) if (version := environments.version(name))},
         "advice": list(_advice(root)),
     }
-
-
-def _facts(device: Mapping[str, Any]) -> dict[str, Json]:
-    try:
-        return dict(registry.load("transports", device["transport"]).connect(device).facts())
-    except EdgeError as error:
-        return {"unreachable": str(error)}
 
 
 class PluginStatus(TypedDict):
@@ -100,12 +99,6 @@ def sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path)
     }
 
 
-def _libraries() -> dict[str, str]:
-    modules = [module for kind in registry.KINDS for _, module in registry.every(kind)]
-    names = {environments.package(r) for module in modules for r in getattr(module, "REQUIRES", ())} | set(ALSO)
-    return {name: version for name in sorted(names) if (version := environments.version(name))}
-
-
 def _advice(root: Path) -> Iterable[str]:
     """What is installed and of no use here, what would make stages faster, and what does not limit them."""
     if why := sandbox.missing():
@@ -123,7 +116,8 @@ def _advice(root: Path) -> Iterable[str]:
     brought = [environments.package(r) for r in metadata.requires("torch") or ()] if version else []
     cuda = [name for name in brought if name.startswith(("nvidia-", "cuda-")) and environments.version(name)]
     if (cuda or "+cu" in version) and not any((root / path).exists() for path in NVIDIA):
-        size = sum(file.stat().st_size for name in cuda for file in _files(name))
+        files = (Path(str(path.locate())) for name in cuda for path in metadata.files(name) or ())
+        size = sum(file.stat().st_size for file in files if file.is_file())
         yield (
             f"torch {version} is a CUDA build{f', with {size / 1e9:.1f} GB of CUDA libraries' if size else ''}; this "
             "machine has no NVIDIA driver, and no target of a CPU needs it; run: pip install uv && "
@@ -136,11 +130,6 @@ def _uncompiled() -> str:
     place = Path(str(metadata.distribution("numpy").locate_file("numpy")))
     kept = not sys.dont_write_bytecode and os.access(place, os.W_OK)
     return "" if kept or any(place.glob("__pycache__/*.pyc")) else str(place.parent)
-
-
-def _files(name: str) -> Iterable[Path]:
-    every = (Path(str(path.locate())) for path in metadata.files(name) or ())
-    return (path for path in every if path.is_file())
 
 
 def text(report: Mapping[str, Json]) -> str:

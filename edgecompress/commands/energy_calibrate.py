@@ -296,20 +296,13 @@ def fit(rows: Sequence[MeasuredNet]) -> Coefficients:
     """Watts while it computes, picojoules of a byte and of a MAC, none below zero; least squares of relative errors."""
     import numpy as np
 
-    table = np.array([_columns(row) for row in rows]) / np.array([[row.joules] for row in rows])
+    columns = [[row.seconds, row.bytes, *(row.macs_of.get(dtype, 0.0) for dtype in DTYPES)] for row in rows]
+    table = np.array(columns) / np.array([[row.joules] for row in rows])
     scale = np.linalg.norm(table, axis=0)
     solved = non_negative(table / scale, np.ones(len(rows))) / scale
     busy_w, per_byte, *per_mac = map(float, solved)
-    by_dtype = _by_dtype(1e12 * m for m in per_mac)
+    by_dtype = dict(zip(DTYPES, (1e12 * m for m in per_mac), strict=True))
     return Coefficients(busy_w=busy_w, pj_per_byte=1e12 * per_byte, pj_per_mac=by_dtype)
-
-
-def _columns(row: MeasuredNet) -> list[float]:
-    return [row.seconds, row.bytes, *(row.macs_of.get(dtype, 0.0) for dtype in DTYPES)]
-
-
-def _by_dtype(values: Iterator[float]) -> dict[str, float]:
-    return dict(zip(DTYPES, values, strict=True))
 
 
 def non_negative(table: np.ndarray, goal: np.ndarray) -> np.ndarray:
@@ -338,16 +331,12 @@ def predicted(coefficients: Coefficients, row: MeasuredNet) -> float:
 
 def cross_validated(rows: Sequence[MeasuredNet]) -> list[float]:
     """The relative error of each row, predicted from the rows of the other folds."""
-    fold = _folds(rows)
-    rest = {f: fit([row for row, other in zip(rows, fold, strict=True) if other != f]) for f in set(fold)}
-    return [predicted(rest[f], row) / row.joules - 1 for row, f in zip(rows, fold, strict=True)]
-
-
-def _folds(rows: Sequence[MeasuredNet]) -> list[int]:
-    """The fold of each row: families are dealt out in turn, each from another fold on, so that sizes mix too."""
+    # the fold of each row: families are dealt out in turn, each from another fold on, so that sizes mix too
     families = list(dict.fromkeys(row.family for row in rows))
     dealt = {family: itertools.count(number) for number, family in enumerate(families)}
-    return [next(dealt[row.family]) % FOLDS for row in rows]
+    fold = [next(dealt[row.family]) % FOLDS for row in rows]
+    rest = {f: fit([row for row, other in zip(rows, fold, strict=True) if other != f]) for f in set(fold)}
+    return [predicted(rest[f], row) / row.joules - 1 for row, f in zip(rows, fold, strict=True)]
 
 
 def _hull(rows: Sequence[MeasuredNet]) -> dict[str, Json]:

@@ -54,7 +54,9 @@ def write(model: str, name: str, place: tuple[Path | None, str], options: Option
     for each in (file, *([code] if module else [])):
         init.check(each)
     inputs, outputs = described(model, options)
-    fields = {"name": name, "model": _beside(model, file), "data": data or f"{module}:data", "metric": "none"}
+    path, folder = Path(model).resolve(), file.resolve().parent  # the TOML is read from its own folder
+    named = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+    fields = {"name": name, "model": named, "data": data or f"{module}:data", "metric": "none"}
     init.write(file, init.text("source", fields) + _remarks(inputs, outputs))
     if data:
         return file, None
@@ -78,14 +80,6 @@ def described(model: str, options: Options) -> tuple[Sequence[TensorSpec], Seque
     return [spec for spec in artifact.inputs if spec.name not in fed], artifact.outputs
 
 
-def _beside(model: str, file: Path) -> str:
-    """The model as the TOML, which is read from its own folder, names it."""
-    try:
-        return Path(model).resolve().relative_to(file.resolve().parent).as_posix()
-    except ValueError:
-        return str(Path(model).resolve())
-
-
 def _remarks(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
     sides = (("Inputs", inputs), ("Outputs", outputs))
     lines = [
@@ -103,12 +97,8 @@ def _numbers(spec: TensorSpec) -> str:
 
 def _words(spec: TensorSpec) -> str:
     axes = ", ".join(d.name if isinstance(d, Dim) else str(d) for d in spec.shape)
-    return f"{spec.dtype} [{axes}]{_layout(spec)}"
-
-
-def _layout(spec: TensorSpec) -> str:
-    """Of what looks like pictures, the order of its axes."""
-    if len(spec.shape) != 4:
-        return ""
-    first, last = spec.shape[1] in COLOURS, spec.shape[3] in COLOURS
-    return "" if first == last else ", pictures as NCHW" if first else ", pictures as NHWC"
+    order = ""
+    if len(spec.shape) == 4:  # pictures, where one end alone can be their colours
+        first, last = spec.shape[1] in COLOURS, spec.shape[3] in COLOURS
+        order = "" if first == last else ", pictures as NCHW" if first else ", pictures as NHWC"
+    return f"{spec.dtype} [{axes}]{order}"

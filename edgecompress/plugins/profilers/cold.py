@@ -97,15 +97,14 @@ def _dropped(file: Path) -> str:
 
 def summary(starts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Median, minimum and maximum of each time, by the state of the page cache."""
-    spreads = {}
+    spreads: dict[str, Any] = dict.fromkeys(CACHES)
     for cache in CACHES:
-        kept = [s for s in starts if s["cache"] == cache]
-        spreads[cache] = {key: _spread([s[key] for s in kept]) for key in TIMES} if kept else None
+        if kept := [s for s in starts if s["cache"] == cache]:
+            each = {key: [s[key] for s in kept] for key in TIMES}
+            spreads[cache] = {
+                k: {"median": statistics.median(v), "min": min(v), "max": max(v)} for k, v in each.items()
+            }
     return spreads
-
-
-def _spread(values: Sequence[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def lines(answer: Mapping[str, Any]) -> list[str]:

@@ -115,12 +115,9 @@ def _split() -> dict[str, int | None]:
         text = ROLLUP.read_text(encoding="ascii", errors="replace")
     except OSError:
         return {"anon_bytes": None, "file_bytes": None}
-    rss, anon = (int(m.group(1)) * 1024 if (m := _entry(key, text)) else None for key in ("Rss", "Anonymous"))
+    found = (re.search(rf"^{key}:\s+(\d+) kB", text, re.MULTILINE) for key in ("Rss", "Anonymous"))
+    rss, anon = (int(m.group(1)) * 1024 if m else None for m in found)
     return {"anon_bytes": anon, "file_bytes": None if rss is None or anon is None else rss - anon}
-
-
-def _entry(key: str, text: str) -> re.Match[str] | None:
-    return re.search(rf"^{key}:\s+(\d+) kB", text, re.MULTILINE)
 
 
 def _timeline(
@@ -131,19 +128,19 @@ def _timeline(
     every = max(1, -(-len(ordered) // KEPT))
     gaps = [b[0] - a[0] for a, b in itertools.pairwise(ordered)]
     split = bool(phases) and all(p["anon_bytes"] is not None for p in phases)
+    timeline: list[dict[str, Json]] = []
+    for t, rss in ordered[::every]:
+        at = next((p for p in phases if t <= p["end_s"]), phases[-1] if phases else {"name": ""})
+        timeline.append({"t_s": t, "rss_bytes": rss, "phase": str(at["name"])})
     return {
         "every_ms": options.every_ms,
         "gap_ms": 1e3 * max(gaps) if gaps else None,
-        "timeline": [{"t_s": t, "rss_bytes": rss, "phase": _phase_at(t, phases)} for t, rss in ordered[::every]],
+        "timeline": timeline,
         "phases": list(phases),
         "baseline_bytes": baseline,
         "peak_over_bytes": None if baseline is None else max(p["peak_bytes"] for p in phases) - baseline,
         "split_reason": "" if split or not phases else "no /proc/self/smaps_rollup (Linux 4.14 and later)",
     }
-
-
-def _phase_at(moment_s: float, phases: Sequence[Mapping[str, Any]]) -> str:
-    return next((str(p["name"]) for p in phases if moment_s <= p["end_s"]), str(phases[-1]["name"]) if phases else "")
 
 
 def lines(answer: Mapping[str, Any]) -> list[str]:

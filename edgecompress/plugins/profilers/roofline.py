@@ -83,11 +83,17 @@ def peak(threads: int, options: Options) -> dict[str, Json]:
 
 def memory(threads: int, options: Options, root: Path) -> dict[str, Any]:
     """The most bytes per second between memory and processor."""
+    import numpy as np
+
     cache = _machine.cache_bytes(root)
     size = _array_bytes(cache, _machine.memory_bytes(root))
+
+    def arrays(_: int) -> list[np.ndarray]:  # touched by the thread that will use them
+        return [np.full(size // threads // 8, value) for value in (0.0, 1.0, 2.0)]
+
     with ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(lambda _: _arrays(size // threads), range(threads)))
-        copy_s, _ = _best(lambda: list(pool.map(_copy, parts)), options.seconds)
+        parts = list(pool.map(arrays, range(threads)))
+        copy_s, _ = _best(lambda: list(pool.map(lambda part: np.copyto(part[0], part[1]), parts)), options.seconds)
         triad_s, _ = _best(lambda: list(pool.map(_triad, parts)), options.seconds)
     copy, triad = COPY_MOVES * size / copy_s / 1e9, TRIAD_MOVES * size / triad_s / 1e9
     known = cache is not None and size >= OVER_CACHE * cache
@@ -109,19 +115,6 @@ def memory(threads: int, options: Options, root: Path) -> dict[str, Any]:
 def _array_bytes(cache: int | None, free: int | None) -> int:
     size = min(max(OVER_CACHE * (cache or 0), SMALLEST), LARGEST)
     return size if free is None else max(MEBIBYTE, min(size, free // OF_MEMORY))
-
-
-def _arrays(size: int) -> list[np.ndarray]:
-    """Three arrays of doubles, touched by the thread that will use them."""
-    import numpy as np
-
-    return [np.full(size // 8, value) for value in (0.0, 1.0, 2.0)]
-
-
-def _copy(arrays: Sequence[np.ndarray]) -> None:
-    import numpy as np
-
-    np.copyto(arrays[0], arrays[1])
 
 
 def _triad(arrays: Sequence[np.ndarray]) -> None:

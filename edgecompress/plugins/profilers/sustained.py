@@ -71,7 +71,8 @@ def measure(subject: Subject, options: Options) -> dict[str, Json]:
             end = time.monotonic()
             measured = energy_of(now, end)
             energy = measured if energy.value is None else energy  # the first that has a value says what they all are
-            rows.append({"t_s": now - begin, **_row(times, end - now, subject), **_watts(measured, end - now)})
+            power_w = None if measured.value is None else measured.value / (end - now)
+            rows.append({"t_s": now - begin, **_row(times, end - now, subject), "power_w": power_w})
             limits |= set(_machine.firmware_limits(subject.root))
     session.close()
     after = _machine.throttle_events(subject.root)
@@ -98,10 +99,6 @@ def _row(times: Sequence[int], seconds: float, subject: Subject) -> dict[str, Js
         "cpu_mhz": _machine.clock_mhz(subject.root),
         "temperature_c": _machine.temperature_c(subject.root),
     }
-
-
-def _watts(energy: Measured, seconds: float) -> dict[str, float | None]:
-    return {"power_w": None if energy.value is None else energy.value / seconds}
 
 
 def _reasons(rows: Sequence[Row]) -> dict[str, str]:

@@ -79,7 +79,8 @@ class Curve:
         Raises ValueError when the window is empty or not covered by the samples: nothing is extrapolated.
         """
         if len(self.times) < 2 or not self.times[0] <= begin_s < end_s <= self.times[-1]:
-            raise ValueError(f"no samples cover {begin_s:.3f}..{end_s:.3f} s{self._extent()}")
+            extent = f" (they go from {self.times[0]:.3f} to {self.times[-1]:.3f} s)" if self.times else ""
+            raise ValueError(f"no samples cover {begin_s:.3f}..{end_s:.3f} s{extent}")
         joules = self.at(end_s) - self.at(begin_s)
         return Reading(joules, self._bound(begin_s, end_s), (end_s - begin_s) / (period_s or self.period_s))
 
@@ -112,9 +113,6 @@ class Curve:
             return [(t, w) for t, w in zip(self.times, self.watts)]  # noqa: B905 (Python 3.9)
         steps = _pairs([(t, j) for t, j in zip(self.times, self.joules)])  # noqa: B905 (Python 3.9)
         return [((t + u) / 2, (k - j) / (u - t)) for (t, j), (u, k) in steps]
-
-    def _extent(self) -> str:
-        return f" (they go from {self.times[0]:.3f} to {self.times[-1]:.3f} s)" if self.times else ""
 
     def _segment(self, moment_s: float) -> int:
         """The i with times[i] <= moment < times[i + 1]; the last one for the last sample."""

@@ -52,11 +52,8 @@ def open(device: Mapping[str, Json], root: Path) -> Sampled:
 def _supplies(root: Path) -> list[Path]:
     """The machine's batteries; a mouse has one too, of scope "Device"."""
     every = sorted((root / "sys/class/power_supply").glob("*"))
-    return [s for s in every if text(s / "type") == "Battery" and text(s / "scope") != "Device" and _tells(s)]
-
-
-def _tells(supply: Path) -> bool:
-    return (supply / POWER).exists() or all((supply / f).exists() for f in (CURRENT, VOLTAGE))
+    batteries = (s for s in every if text(s / "type") == "Battery" and text(s / "scope") != "Device")
+    return [s for s in batteries if (s / POWER).exists() or all((s / f).exists() for f in (CURRENT, VOLTAGE))]
 
 
 def _watts(supplies: Sequence[Path]) -> float:
@@ -65,10 +62,10 @@ def _watts(supplies: Sequence[Path]) -> float:
         status = text(supply / "status")
         if status != "Discharging":
             raise ValueError(f"battery {supply.name} is not discharging ({status}): unplug the charger")
-    return sum(map(_supply_watts, supplies))
-
-
-def _supply_watts(supply: Path) -> float:
-    if (supply / POWER).exists():
-        return abs(number(supply / POWER)) * 1e-6
-    return abs(number(supply / CURRENT)) * number(supply / VOLTAGE) * 1e-12
+    watts = 0.0
+    for supply in supplies:
+        if (supply / POWER).exists():
+            watts += abs(number(supply / POWER)) * 1e-6
+        else:
+            watts += abs(number(supply / CURRENT)) * number(supply / VOLTAGE) * 1e-12
+    return watts

@@ -123,7 +123,9 @@ class CalibratedMeter:
             return no_energy(self.scope, self.source, why_not)
         joules, band = self._joules(seconds), float(self.calibration["error"]["band"])
         low, high = joules * max(0.0, 1 - band), joules * (1 + band)
-        return Measured("energy", joules, "J", "estimated", 1, low, high, self.source, self.scope, self._remark())
+        by, ran = self.calibration["runtime"], self.work["kind"]
+        remark = "" if ran == by else f"calibrated with {by}, not with {ran}"
+        return Measured("energy", joules, "J", "estimated", 1, low, high, self.source, self.scope, remark)
 
     def stop(self) -> None:
         """Nothing to stop."""
@@ -157,7 +159,3 @@ class CalibratedMeter:
                 yield f"outside the calibration: it has no {name}"
             elif not span[0] <= rate <= span[1]:
                 yield f"outside the calibration: {rate:.3g} {name} a second, it has {span[0]:.3g} to {span[1]:.3g}"
-
-    def _remark(self) -> str:
-        same = self.work["kind"] == self.calibration["runtime"]
-        return "" if same else f"calibrated with {self.calibration['runtime']}, not with {self.work['kind']}"

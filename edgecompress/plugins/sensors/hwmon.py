@@ -45,19 +45,16 @@ def _interface() -> Interface:
 
 def _all(root: Path) -> Iterator[Rail]:
     for chip in sorted((root / "sys/class/hwmon").glob("hwmon*")):
-        kind, singles = text(chip / "name"), _singles(chip)
+        matches = [m for f in chip.iterdir() if (m := SINGLE.fullmatch(f.name))]
+        matches.sort(key=lambda m: (m.group(1) == "energy", m.group().endswith("input")))
+        kind, singles = text(chip / "name"), {m.group(2): m for m in matches}
         yield from (_single(chip, kind, singles[channel]) for channel in sorted(singles))
         for channel in map(str, range(1, PAIRED.get(kind, 0) + 1)):
-            if channel not in singles and _on(chip, channel):
+            files = [chip / f"{what}{channel}_input" for what in ("in", "curr")]
+            on = all(f.exists() for f in files) and text(chip / f"in{channel}_enable") != "0"
+            if channel not in singles and on:
                 name = text(chip / f"in{channel}_label") or f"{kind}/in{channel}"
                 yield Rail(name, "power", partial(_product, chip, channel), _period_s(chip))
-
-
-def _singles(chip: Path) -> dict[str, re.Match[str]]:
-    """The file of each channel that has energy or power: its energy, else its power now, else its average."""
-    matches = [m for f in chip.iterdir() if (m := SINGLE.fullmatch(f.name))]
-    matches.sort(key=lambda m: (m.group(1) == "energy", m.group().endswith("input")))
-    return {m.group(2): m for m in matches}
 
 
 def _single(chip: Path, kind: str, match: re.Match[str]) -> Rail:
@@ -67,11 +64,6 @@ def _single(chip: Path, kind: str, match: re.Match[str]) -> Rail:
     if what == "energy":
         return Rail(name, "energy", partial(number, file), period_s)
     return Rail(name, "power", lambda: number(file) * 1e-6, period_s)
-
-
-def _on(chip: Path, channel: str) -> bool:
-    files = [chip / f"{what}{channel}_input" for what in ("in", "curr")]
-    return all(f.exists() for f in files) and text(chip / f"in{channel}_enable") != "0"
 
 
 def _product(chip: Path, channel: str) -> float:

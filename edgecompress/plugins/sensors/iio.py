@@ -56,12 +56,8 @@ def _rail(chip: Path, what: str, channel: str) -> Iterator[Rail]:
         yield Rail(name, "energy", lambda: _value(chip, "energy", channel) * 1e6)
     elif what == "power":
         yield Rail(name, "power", lambda: _value(chip, "power", channel) * 1e-3)
-    elif _has(chip, "voltage", channel):
+    elif any((chip / f"in_voltage{channel}_{form}").exists() for form in ("raw", "input")):
         yield Rail(name, "power", lambda: _value(chip, "voltage", channel) * _value(chip, "current", channel) * 1e-6)
-
-
-def _has(chip: Path, what: str, channel: str) -> bool:
-    return any((chip / f"in_{what}{channel}_{form}").exists() for form in ("raw", "input"))
 
 
 def _value(chip: Path, what: str, channel: str) -> float:

@@ -51,18 +51,14 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     try:
         if options.get("port"):
             os.close(_port(options))
-        else:
-            return _silent(Path(options["file"]))
+            return ""
+        log = Path(options["file"])
+        _trace.columns(_Log(log).header)
+        age_s = time.time() - log.stat().st_mtime
     except PermissionError as error:
         return f"not permitted to open {error.filename}: add this user to the group that owns it (dialout, uucp)"
     except (OSError, ValueError) as error:
         return f"{options.get('file') or options.get('port')}: {error}"
-    return ""
-
-
-def _silent(log: Path) -> str:
-    _trace.columns(_Log(log).header)
-    age_s = time.time() - log.stat().st_mtime
     return f"{log} was last written {age_s:.0f} s ago: start the meter's logging first" if age_s > SILENT_S else ""
 
 

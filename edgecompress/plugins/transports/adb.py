@@ -137,7 +137,11 @@ def _serial(adb: str, chosen: str, seconds: float) -> str:
     end = time.monotonic() + seconds
     listed = _listed(adb, end)
     if ":" in chosen and chosen not in listed:
-        _join(adb, chosen, end)
+        answer = _call([adb, "connect", chosen], end)
+        if not re.search(r"^(already )?connected to ", answer, re.MULTILINE) and "authenticate" not in answer:
+            raise Unreachable(
+                f"{chosen}: {_last(answer) or 'adb connect printed nothing'}; is Wi-Fi debugging on there?"
+            )
         listed = _listed(adb, end)
     serial = chosen or _only(listed)
     if serial not in listed:
@@ -164,13 +168,6 @@ def _listed(adb: str, end: float) -> dict[str, str]:
     """Serial and state of each device that adb sees."""
     lines = (line.partition("\t") for line in _call([adb, "devices"], end).splitlines())
     return {serial.strip(): state.strip() for serial, tab, state in lines if tab}
-
-
-def _join(adb: str, address: str, end: float) -> None:
-    """Connects to HOST:PORT. adb's code is 0 whatever came of it: its words count."""
-    answer = _call([adb, "connect", address], end)
-    if not re.search(r"^(already )?connected to ", answer, re.MULTILINE) and "authenticate" not in answer:
-        raise Unreachable(f"{address}: {_last(answer) or 'adb connect printed nothing'}; is Wi-Fi debugging on there?")
 
 
 def _call(argv: Sequence[str], end: float) -> str:
@@ -304,11 +301,9 @@ class Adb:
                 process.stdin.close()
             if code is None:
                 errors.seek(0)
-                raise Unreachable(self._lost(errors.read(1 << 16).decode(errors="replace")))
+                why = _last(errors.read(1 << 16).decode(errors="replace")) or "adb ended without a message"
+                raise Unreachable(f"{self.serial}: the link was lost ({why}); plug it in again")
         return code
-
-    def _lost(self, text: str) -> str:
-        return f"{self.serial}: the link was lost ({_last(text) or 'adb ended without a message'}); plug it in again"
 
     def facts(self) -> Mapping[str, Any]:
         """What the device is, by its own words; "python" is None where there is none."""

@@ -257,7 +257,10 @@ class SshBoard:
         if len(lines) != 3 or not lines[0].startswith("/") or lines[2] != "missing:":
             with contextlib.suppress(StageFailed):  # nobody else will
                 self._script(f"rm -rf {home}/sessions/{session}", tries=1)
-            raise Unreachable(f"{self.address.host}: {self._lacks(lines)}")
+            why = f"its sh cannot write into {self.address.folder}; name another folder in options.folder"
+            if missing := lines[-1].partition("missing:")[2].split() if lines else []:
+                why = f"it has no {', '.join(missing)}; install util-linux, coreutils and tar there, or busybox"
+            raise Unreachable(f"{self.address.host}: {why}")
         self.folder, self.python = lines[:2]
         self.session = f"{self.folder}/sessions/{session}"
         words = [UNDERTAKER, "sh", _clear(shlex.quote(self.session)), self.control, self.address.host, *self.ssh]
@@ -269,12 +272,6 @@ class SshBoard:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-    def _lacks(self, lines: Sequence[str]) -> str:
-        missing = lines[-1].partition("missing:")[2].split() if lines else []
-        if missing:
-            return f"it has no {', '.join(missing)}; install util-linux, coreutils and tar there, or busybox"
-        return f"its sh cannot write into {self.address.folder}; name another folder in options.folder"
 
     # ------------------------------------------------------------------ files
 
