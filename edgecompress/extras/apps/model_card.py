@@ -76,6 +76,8 @@ def build(
     """
     artifact, report = shipped.artifact, shipped.report
     variant, source = report.variant(shipped.variant), report.source
+    tried = variant.also.items() if variant else ()  # the other runtimes
+    also = {name: shortened(says, TEXT_CHARS) for name, says in tried if not says.startswith("not tried")}
     files = _model(artifact, payload)
     golds = golden.write(artifact, shipped.excerpt, shipped.verdict, payload)
     task = _postprocess(shipped, golds)
@@ -97,7 +99,7 @@ def build(
             "version": _runtime_version(shipped),
             "settings": engine_settings.of(artifact, registry.runtime(shipped.runtime).settings),
             **({"threads": threads} if (threads := report.threads(shipped.variant)) > 1 else {}),
-            **({"also": also} if (also := _also(variant)) else {}),
+            **({"also": also} if also else {}),
         },
         "model": {"format": artifact.kind, "precision": _precision(variant), "main": _main(files), "files": files},
         "inputs": [spec(each) for each in artifact.inputs],
@@ -224,12 +226,6 @@ def spec(told: TensorSpec) -> cards.Spec:
         else None,
         "feeds": told.feeds,
     }
-
-
-def _also(variant: Variant | None) -> dict[str, str]:
-    """What came of the other runtimes that were tried."""
-    also = variant.also.items() if variant else ()
-    return {name: shortened(says, TEXT_CHARS) for name, says in also if not says.startswith("not tried")}
 
 
 def _runtime_version(shipped: Shipped) -> str:

@@ -50,18 +50,17 @@ def _items(
 ) -> None:
     """excerpt and verdict: the source answers here what the artifact does."""
     count = len(next(iter(inputs.values())))
-    ends = [tuple(_spec(name, array, count, artifact) for name, array in side.items()) for side in (inputs, answers)]
+    batch, layouts = Dim("batch", 1, count), {spec.name: spec.layout for spec in artifact.inputs}
+    ends = [
+        tuple(TensorSpec(k, (batch, *end[k].shape[1:]), str(end[k].dtype), layouts.get(k, "")) for k in end)
+        for end in (inputs, answers)
+    ]
     tensors.write_split(folder / "excerpt" / golden.SPLIT, inputs)
     tensors.write_split(folder / "excerpt" / golden.SOURCE, answers)
     facts = {"splits": {golden.SPLIT: count}}
     Artifact(folder / "excerpt", "excerpt", ends[0], ends[1], facts).write()
     tensors.write_split(folder / "verdict" / golden.ANSWERS, answers)
     Artifact(folder / "verdict", "verdict", facts={"n": count}).write()
-
-
-def _spec(name: str, array: np.ndarray, count: int, artifact: Artifact) -> TensorSpec:
-    layouts = {spec.name: spec.layout for spec in artifact.inputs}
-    return TensorSpec(name, (Dim("batch", 1, count), *array.shape[1:]), str(array.dtype), layouts.get(name, ""))
 
 
 def report(folder: Path, artifact: Artifact, runtime: str, source: Mapping[str, Json]) -> None:

@@ -72,7 +72,8 @@ def run(request: Request) -> Artifact:
 
     keep = kept(mine)
     others = [ids for split, file in files.items() if split not in CHOOSING for ids in reader.tokens(file)]
-    held = _coverage(others, keep) if others else _coverage(mine[::TENTH], kept(_without_tenths(mine)))
+    most = (ids for i, ids in enumerate(mine) if i % TENTH)
+    held = _coverage(others, keep) if others else _coverage(mine[::TENTH], kept(most))
     request.progress(0.5, "writing the folder")
     before = copy.deepcopy(net)
     _narrow(own, keep)
@@ -88,10 +89,6 @@ def run(request: Request) -> Artifact:
         "db": _agreement(before, nets.load(request.out, reader.task), tried, keep),
     }
     return Artifact(request.out, "folder", facts=facts).write()
-
-
-def _without_tenths(mine: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
-    return (ids for i, ids in enumerate(mine) if i % TENTH)
 
 
 def _coverage(found: Sequence[Sequence[int]], keep: Sequence[int]) -> Coverage:

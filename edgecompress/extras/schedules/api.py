@@ -226,8 +226,9 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
     lines += [
         f"{key} = {config.to_toml(value)}" for key, value in {"description": f"{file.stem}: {target}", **top}.items()
     ]
-    limits = _table(raw.get("limits")).items()
-    lines += ["", "[limits]", *(f"{key} = {config.to_toml(value)}" for key, value in limits)]
+    limits = raw.get("limits")
+    rows = limits.items() if isinstance(limits, Mapping) else ()
+    lines += ["", "[limits]", *(f"{key} = {config.to_toml(value)}" for key, value in rows)]
     for variant in variants:
         lines += ["", "[[variant]]", *(f"{key} = {config.to_toml(value)}" for key, value in variant.items())]
     return "\n".join([*lines, ""])
@@ -235,10 +236,6 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
 
 def _tables(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _table(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 # --------------------------------------------------------------------------- training

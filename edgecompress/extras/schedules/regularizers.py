@@ -39,13 +39,16 @@ class Regularizer:
         """The sum of its terms."""
         import torch
 
-        return torch.stack([self._loss(name) for name in self.terms]).sum()
-
-    def _loss(self, name: str) -> Tensor:
-        weight, (strength, structures) = self.parameters[name], self.terms[name]
-        if self.variance:
-            return variance(weight, strength)
-        return lasso(weight, strength, structures) if structures else strength * weight.abs().sum()
+        losses: list[Tensor] = []
+        for name, (strength, structures) in self.terms.items():
+            weight = self.parameters[name]
+            if self.variance:
+                losses.append(variance(weight, strength))
+            elif structures:
+                losses.append(lasso(weight, strength, structures))
+            else:
+                losses.append(strength * weight.abs().sum())
+        return torch.stack(losses).sum()
 
     def above(self, name: str) -> Tensor:
         """1 at each element of what is above the strength by the criterion, else 0: of the weight's shape."""

@@ -88,11 +88,9 @@ class DrawnRecipe:
         """`onnx int8 entropy, prune_channels macs 0.8, keep 2`."""
         laid = {**self.options, **self.calibration}
         last = " ".join([self.runtime, self.precision, *(_shown(k, v) for k, v in laid.items())])
-        steps = [" ".join([str(t["use"]), *(_shown(k, v) for k, v in t.items() if k != "use")]) for t in self._before()]
+        before = (*self.net, *self.training, *self.prepare)
+        steps = [" ".join([str(t["use"]), *(_shown(k, v) for k, v in t.items() if k != "use")]) for t in before]
         return ", ".join([last, *steps, *([f"keep {self.kept}"] if self.kept else [])])
-
-    def _before(self) -> tuple[Table, ...]:
-        return (*self.net, *self.training, *self.prepare)
 
 
 def _shown(key: str, value: Json) -> str:

@@ -55,11 +55,6 @@ def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> 
         lines(
             screen, [f"kept as {short(found.target)}; ship it again: edgecompress deploy --from-search {found.id}", ""]
         )
-        lines(screen, ["# the best by the first objective", *_best(found), ""])
+        best = found.target.read_text(encoding="utf-8").split("[[variant]]\n")[1]
+        lines(screen, ["# the best by the first objective", "[[variant]]", *best.rstrip().splitlines(), ""])
     return ended(screen, args, found.shipped)
-
-
-def _best(found: SearchResult) -> list[str]:
-    """The first variant of the target, as its file has it."""
-    text = found.target.read_text(encoding="utf-8") if found.target else ""
-    return ["[[variant]]", *text.split("[[variant]]\n")[1].rstrip().splitlines()]

@@ -23,11 +23,19 @@ def measured(opened: Predictor, root: Path, runs: int, passed: bool) -> dict[str
     if not LEAST <= runs <= MOST:
         raise InputError(f"benchmark: {runs} inferences is out of range; give {LEAST} to {MOST}")
     card, started = opened.card, datetime.datetime.now(datetime.UTC)
+    here = machine.facts(machine.here())
     return {
         "schema": SCHEMA,
         "model": {"name": card["name"], "sha256": digest(card)},
         "runtime": {"name": card["runtime"]["name"], "version": card["runtime"]["version"]},
-        "device": _device(),
+        "device": {
+            "name": here["board"] or here["cpu"] or here["machine"],
+            "platform": here["platform"],
+            "os": here["os"],
+            "cpu": here["cpu"] or "",
+            "cores": here["cores"],
+            "browser": None,
+        },
         "run": {
             "threads": opened.threads,
             "batch": 1,
@@ -55,10 +63,3 @@ def _latencies(opened: Predictor, root: Path, runs: int) -> list[int]:
         latencies.append(clock() - begin)
     gc.enable()
     return latencies
-
-
-def _device() -> dict[str, object]:
-    facts = machine.facts(machine.here())
-    name = facts["board"] or facts["cpu"] or facts["machine"]
-    device = {"name": name, "platform": facts["platform"], "os": facts["os"], "cpu": facts["cpu"] or ""}
-    return {**device, "cores": facts["cores"], "browser": None}

@@ -79,16 +79,11 @@ def _many(data: bytes, names: Sequence[str]) -> dict[str, Array]:
             entries = [there[f"{name}.npy"] for name in names]
             if sum(entry.file_size for entry in entries) > LARGEST:
                 raise InputError(f"the .npz unpacks to more than {LARGEST >> 20} MiB")
-            return {name: npy(_entry(archive, entry)) for name, entry in zip(names, entries, strict=True)}
+            return {name: npy(archive.open(entry).read(LARGEST)) for name, entry in zip(names, entries, strict=True)}
     except KeyError as error:
         raise InputError(f"the .npz has no array {error}; the model takes {', '.join(names)}") from error
     except (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
         raise InputError("not a .npz file that NumPy can read: save it with numpy.savez") from error
-
-
-def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    with archive.open(entry) as stream:
-        return stream.read(LARGEST)
 
 
 def picture(data: bytes) -> Array:

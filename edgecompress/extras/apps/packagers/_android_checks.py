@@ -47,7 +47,7 @@ def every(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     aar = work / "aar"
     aar.mkdir()
     archive.unpack(library(root), aar)
-    return checks.made(
+    yield from checks.made(
         {
             "aar": lambda: _structure(aar, card),
             "classes": lambda: _classes(aar, card),
@@ -55,9 +55,9 @@ def every(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
             "maven": lambda: _sums(root / "maven"),
             "pom": lambda: _pom(library(root), card),
             "aapt2": lambda: _linked(aar, work),
-            "real jar": _real_jar,
         }
     )
+    yield PackageCheck("real jar", "skipped", REAL_JAR)
 
 
 def _xml(file: Path) -> ElementTree.Element:
@@ -119,10 +119,6 @@ def _constants(aar: Path, card: Card) -> str:
         if spec.texts.get(name) != fact:
             raise InputError(f"ModelSpec.{name} differs from the card")
     return f"{len(_android_java.FACTS) + len(facts)} facts"
-
-
-def _real_jar() -> str:
-    raise NotChecked(REAL_JAR)
 
 
 # --------------------------------------------------------------------------- the repository

@@ -67,7 +67,8 @@ def compile(sources: Sequence[Path], out: Path, more: Sequence[str] = ()) -> Non
     """
     out.mkdir(parents=True, exist_ok=True)
     listed = out.with_name(f"{out.name}.sources")
-    listed.write_text("".join(_quoted(file) for file in sources), encoding="utf-8")
+    escaped = (str(file).replace("\\", "\\\\").replace('"', '\\"') for file in sources)
+    listed.write_text("".join(f'"{path}"\n' for path in escaped), encoding="utf-8")
     command = [javac(), *BRIEF, "--release", "8", "-g:source,lines", "-encoding", "UTF-8", "-proc:none", "-nowarn"]
     places = [
         "-implicit:none",
@@ -97,8 +98,3 @@ def javac() -> str:
             "apt-get install openjdk-17-jdk-headless), or set JAVA_HOME"
         )
     return compiler
-
-
-def _quoted(file: Path) -> str:
-    escaped = str(file).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"\n'

@@ -103,8 +103,5 @@ def requirements(wheels: Mapping[str, Sequence[Path]]) -> str:
 
 def glibc(names: Sequence[str]) -> int:
     """The 2.x that every one of these wheels runs with: the lowest tag of each, the highest of all."""
-    return max((min(minors) for name in names if (minors := _minors(name))), default=17)
-
-
-def _minors(name: str) -> list[int]:
-    return [int(n) for n in TAG.findall(name)] + [minor for tag, minor in OLD_TAGS.items() if tag in name]
+    tags = ([*map(int, TAG.findall(name)), *(n for tag, n in OLD_TAGS.items() if tag in name)] for name in names)
+    return max((min(minors) for minors in tags if minors), default=17)

@@ -8,7 +8,6 @@ options: `platform` (linux-aarch64, linux-x86_64; empty: the target's), `python`
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -85,6 +84,7 @@ def code(contents: Contents, root: Path, package: Path) -> None:
         render("tar", root, bare, {"README.md": "README-bare.md.j2"})
         return
     bundled.write(root / "run.pyz", runtime, (contents.payload / CARD).read_bytes())
+    model = sum(file["bytes"] for file in contents.card["model"]["files"])
     values = {
         "card": contents.card,
         "settings": settings(contents.card),
@@ -95,7 +95,7 @@ def code(contents: Contents, root: Path, package: Path) -> None:
         "wheels": options.wheels,
         "pip": _tar_wheels.PINS["pip"],
         "port": options.port,
-        "memory": _memory_mib(contents.card),
+        "memory": -(-(MEMORY_MIB + TIMES * model // 2**20) // STEP_MIB) * STEP_MIB,
         "picture": _pictured(contents.card),
     }
     service = f"{contents.names.slug}.service"
@@ -134,13 +134,6 @@ def _put_wheels(root: Path, pins: list[str], platform: str, options: Options) ->
     (root / "requirements.txt").write_text(_tar_wheels.requirements(wheels), encoding="utf-8")
 
 
-def _memory_mib(card: Card) -> int:
-    """What the service may take at most."""
-    model = sum(file["bytes"] for file in card["model"]["files"])
-    steps = -(-(MEMORY_MIB + TIMES * model // 2**20) // STEP_MIB)
-    return steps * STEP_MIB
-
-
 def payload(root: Path, work: Path) -> Path:
     """It lies as it is."""
     return root / PAYLOAD
@@ -156,9 +149,10 @@ def checks(root: Path, card: Card, work: Path) -> Iterator[PackageCheck]:
     """The requirements and their wheels; the check `code` covers the runner, the scripts and the service."""
     if not (root / "run.pyz").is_file():
         why = "the package has none: no wheel for boards runs this format"
-        return iter([PackageCheck("runner", "skipped", why)])
-    later = PackageCheck("installation", "skipped", "the self-test runs on the board, at the end of install.sh")
-    return itertools.chain(made.made({"requirements": lambda: _requirements(root)}), [later])
+        yield PackageCheck("runner", "skipped", why)
+        return
+    yield from made.made({"requirements": lambda: _requirements(root)})
+    yield PackageCheck("installation", "skipped", "the self-test runs on the board, at the end of install.sh")
 
 
 def _requirements(root: Path) -> None:
