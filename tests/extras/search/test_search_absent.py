@@ -30,8 +30,3 @@ def test_a_name_for_python_says_what_to_install_and_is_not_listed(name: str) -> 
 def test_an_option_of_deploy_ends_with_bad_input(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["deploy", *words.split()]) == 2
     assert capsys.readouterr().err == f"edgecompress: error: {LINE}\n"
-
-
-def test_a_command_that_is_lost_is_told_and_not_unknown() -> None:
-    assert [extras.lost_command(word) for word in ("search", "advise")] == [f"search: {LINE}", f"advise: {LINE}"]
-    assert extras.lost_command("deploy") == ""
