@@ -51,15 +51,12 @@ def check(name: str, kind: str = "") -> list[Finding]:
 
     Raises NotFound, and MissingDependency for one whose libraries are not installed.
     """
-    known = {each: _names(each) for each in ([KINDS[kind]] if kind else CHECKS)}
+    kinds = [KINDS[kind]] if kind else CHECKS
+    known = {each: (catalog if each in catalog.KINDS else registry).names(each) for each in kinds}
     if not any(name in names for names in known.values()):
         every = {each for names in known.values() for each in names}
         raise NotFound(f"no {kind or 'plug-in or target'} '{name}'{did_you_mean(name, every)}")
     return [_checked(each, name) for each, names in known.items() if name in names]
-
-
-def _names(kind: str) -> list[str]:
-    return catalog.names(kind) if kind in catalog.KINDS else registry.names(kind)
 
 
 def _checked(kind: str, name: str) -> Finding:

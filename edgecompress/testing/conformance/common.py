@@ -34,13 +34,10 @@ def default_options(module: ModuleType, says: str) -> object:
     options = getattr(module, "Options", None)
     assert dataclasses.is_dataclass(options), f"{says}: Options must be a dataclass"
     assert vars(options)["__dataclass_params__"].frozen, f"{says}: Options must be frozen"
-    wanting = [f.name for f in dataclasses.fields(options) if _has_no_default(f)]
+    missing = dataclasses.MISSING
+    wanting = [f.name for f in dataclasses.fields(options) if f.default is f.default_factory is missing]
     assert not wanting, f"{says}: options without a default: {wanting}; `use = ...` alone must do something sensible"
     return config.build(options, {}, says)  # type: ignore[arg-type]
-
-
-def _has_no_default(field: dataclasses.Field[object]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def check_same_inputs_and_outputs(result: Artifact, model: Artifact, says: str) -> None:
@@ -63,22 +60,13 @@ def check_parts(thing: object, cls: type[DataclassInstance], says: str) -> None:
         if hasattr(thing, key) or plugins.required(field):
             value = getattr(thing, key, None)
             assert isinstance(value, kind), f"{says}: {key} must be a {kind.__name__}, not {value!r}"
-    for name, value in _own(thing).items():
-        lacking = {
-            key.upper(): key for key, f in known.items() if not hasattr(thing, key) and _form(value) == _form_of(f)
-        }
+    names = vars(thing) if isinstance(thing, ModuleType) else {**vars(type(thing)), **getattr(thing, "__dict__", {})}
+    own = {n: v for n, v in names.items() if not n.startswith("_") and not isinstance(v, ModuleType)}
+    for name, value in own.items():
+        form = "class" if isinstance(value, type) else "function" if callable(value) else "constant"
+        lacking = {key.upper(): key for key, f in known.items() if not hasattr(thing, key) and form == _form_of(f)}
         near = difflib.get_close_matches(name.upper(), lacking, 1, NEARLY)
         assert not near, f"{says}: {name} is nothing that anybody asks for; did you mean '{lacking[near[0]]}'?"
-
-
-def _own(thing: object) -> dict[str, object]:
-    """What a module, or an object and its class, defines itself, by its public name."""
-    names = vars(thing) if isinstance(thing, ModuleType) else {**vars(type(thing)), **getattr(thing, "__dict__", {})}
-    return {n: v for n, v in names.items() if not n.startswith("_") and not isinstance(v, ModuleType)}
-
-
-def _form(value: object) -> str:
-    return "class" if isinstance(value, type) else "function" if callable(value) else "constant"
 
 
 def _form_of(field: dataclasses.Field[object]) -> str:

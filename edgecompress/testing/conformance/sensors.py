@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,6 @@ from edgecompress.testing.conformance.common import check_described, check_parts
 
 if TYPE_CHECKING:
     from edgecompress.core.json import Json
-    from edgecompress.core.protocols import Meter
 
 WINDOW_S = 0.3  # of a sensor's trial
 
@@ -41,24 +41,17 @@ def check_sensor(name: str, tmp_path: Path, device: Mapping[str, Json] | None = 
     meter = module.open(here, root)
     check_parts(meter, OpenedMeter, f"{says}: its meter")
     meter.start()
-    short, long = _windows(meter)
+    begin = time.monotonic()
+    while time.monotonic() < begin + WINDOW_S:  # busy, so that there is something to measure
+        pass
+    end = time.monotonic()
+    long = meter.energy(begin, end)
+    short = meter.energy(begin, (begin + end) / 2)
     meter.stop()
     for measured in (short, long):
         _check_measured(measured, module, says)
     if short.value is not None and long.value is not None:
         assert long.value >= short.value, f"{says}: {short.value} J in a part of a window that took {long.value} J"
-
-
-def _windows(meter: Meter) -> tuple[Measured, Measured]:
-    """The energy of half a window, and of all of it."""
-    import time
-
-    begin = time.monotonic()
-    while time.monotonic() < begin + WINDOW_S:  # busy, so that there is something to measure
-        pass
-    end = time.monotonic()
-    whole = meter.energy(begin, end)
-    return meter.energy(begin, (begin + end) / 2), whole
 
 
 def _check_measured(measured: Measured, module: ModuleType, says: str) -> None:

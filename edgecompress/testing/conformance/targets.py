@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgecompress.core import catalog, extras, registry
-from edgecompress.core.settings import Target
 from edgecompress.pipeline import conversion
 
 
@@ -21,17 +20,13 @@ def check_target(path: Path) -> None:
     modules = conversion.plugins(target)
     assert modules, f"{path}: nothing is run"
     if extras.is_here("apps"):
-        _check_packed(target, path)
+        # its packager takes what each of its runtimes writes
+        assert target.package in registry.names("packagers"), f"{path}: no packager '{target.package}'"
+        taken = registry.load("packagers", target.package).FORMATS
+        for name in {variant.runtime or target.runtime for variant in target.variant}:
+            kind = registry.load("runtimes", name).FORMAT
+            assert not taken or kind in taken, f"{path}: packager '{target.package}' does not take {kind} of {name}"
     device = catalog.device(target.device).value
     assert device.transport in registry.names("transports"), f"{path}: no transport '{device.transport}'"
     unknown = set(device.sensors) - set(registry.names("sensors"))
     assert not unknown, f"{path}: the device names sensors that are not there: {sorted(unknown)}"
-
-
-def _check_packed(target: Target, path: Path) -> None:
-    """Its packager takes what each of its runtimes writes."""
-    assert target.package in registry.names("packagers"), f"{path}: no packager '{target.package}'"
-    taken = registry.load("packagers", target.package).FORMATS
-    for name in {variant.runtime or target.runtime for variant in target.variant}:
-        kind = registry.load("runtimes", name).FORMAT
-        assert not taken or kind in taken, f"{path}: packager '{target.package}' does not take {kind} of {name}"

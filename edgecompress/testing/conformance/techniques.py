@@ -42,26 +42,20 @@ def check_technique(name: str, tmp_path: Path, options: Mapping[str, Json] | Non
         for role, artifact in inputs.items():
             assert artifact.digest() == artifact.sha256, f"{says}: it changed its input '{role}'"
         if not first.facts.get("lost"):
-            _check_runs(first, folder, says)
+            # where a runtime runs this kind, it runs the artifact
+            runner = next((m for _, m in registry.every("runtimes") if first.kind == m.FORMAT), None)
+            if runner:
+                session = runner.open(first, 1)
+                check_outputs(session, first, samples(first, folder), says)
+                session.close()
 
 
 def _needed(role: str, model: Artifact, folder: Path) -> Artifact:
     """What a technique needs beside the model: the model is its own dense net; nothing is there to train on."""
     if role == "dense":
         return model
-    return samples(model, folder) if role == "samples" else _no_training(folder)
-
-
-def _no_training(folder: Path) -> Artifact:
+    if role == "samples":
+        return samples(model, folder)
     out = folder / "training"
     out.mkdir(parents=True)
     return Artifact(out, "samples", facts={"splits": {"train": 0}}).write()
-
-
-def _check_runs(artifact: Artifact, folder: Path, says: str) -> None:
-    """Where a runtime runs this kind, it runs the artifact."""
-    runner = next((m for _, m in registry.every("runtimes") if artifact.kind == m.FORMAT), None)
-    if runner:
-        session = runner.open(artifact, 1)
-        check_outputs(session, artifact, samples(artifact, folder), says)
-        session.close()

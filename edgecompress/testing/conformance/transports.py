@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,19 +44,13 @@ def check_transport(name: str, tmp_path: Path, device: Mapping[str, Json] | None
     assert shell.run(["sh", "-c", "echo heard; exit 0"], 30, log) == 0, f"{says}: a program that ended well"
     assert "heard" in log.read_text(encoding="utf-8"), f"{says}: what a program prints belongs into the log"
     assert shell.run(["sh", "-c", "exit 7"], 30, log) == 7, f"{says}: it must return the program's exit code"
-    _check_deadline(shell, log, says)
-    _check_carries(shell, tmp_path, says)
-    _check_scratch(shell, tmp_path, log, says)
-    shell.close()
-
-
-def _check_deadline(shell: Shell, log: Path, says: str) -> None:
-    import time
-
     begin = time.monotonic()
     code = shell.run(["sleep", "20"], 0.5, log)
     assert code != 0, f"{says}: a program ended at its deadline did not end well"
     assert time.monotonic() - begin < 15, f"{says}: a program outlived its deadline"
+    _check_carries(shell, tmp_path, says)
+    _check_scratch(shell, tmp_path, log, says)
+    shell.close()
 
 
 def _check_carries(shell: Shell, folder: Path, says: str) -> None:
