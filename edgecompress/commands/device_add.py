@@ -96,7 +96,15 @@ def add(host: str, name: str = "", output: Path | None = None, options: Mapping[
         raise InputError(f"--set {wrong[0]}: transport ssh has no such option{did_you_mean(wrong[0], known)}")
     shell = ssh.connect({"options": address})
     try:
-        board = _probed(shell)
+        facts = shell.facts()
+        listed = machine.parsed(_output(shell, ["sh", "-c", LOOK]))
+        agent = _agent(shell, facts)
+        wanted = {AGENT: AGENT}
+        for runtime in registry.runtimes():
+            wanted |= _needs(runtime)
+        words = [f"{module}={package}" for module, package in wanted.items()]
+        modules = _json(_output(shell, [facts["python"], "-c", FIND, *words])) if agent else {}
+        board = ProbedBoard(facts, listed, machine.line(agent.get("python", "")), agent.get("sensors", {}), modules)
     finally:
         shell.close()
     init.write(file, _toml(board, address))
@@ -117,18 +125,6 @@ def text(added: Added) -> str:
 
 
 # --------------------------------------------------------------------------- asking
-
-
-def _probed(shell: Shell) -> ProbedBoard:
-    facts = shell.facts()
-    listed = machine.parsed(_output(shell, ["sh", "-c", LOOK]))
-    agent = _agent(shell, facts)
-    wanted = {AGENT: AGENT}
-    for runtime in registry.runtimes():
-        wanted |= _needs(runtime)
-    words = [f"{module}={package}" for module, package in wanted.items()]
-    modules = _json(_output(shell, [facts["python"], "-c", FIND, *words])) if agent else {}
-    return ProbedBoard(facts, listed, machine.line(agent.get("python", "")), agent.get("sensors", {}), modules)
 
 
 def _output(shell: Shell, argv: Sequence[str]) -> str:

@@ -29,7 +29,16 @@ def written(text: str, name: str, size: int, comment: str) -> str:
     else:
         lines.insert(place + 1, line)
     changed = "\n".join(lines) + "\n"
-    _check_change(text, changed, name, size)
+    expected = tomllib.loads(text)
+    expected[TABLE] = {**expected.get(TABLE, {}), name: size}
+    try:
+        same = tomllib.loads(changed) == expected
+    except tomllib.TOMLDecodeError:
+        same = False
+    if not same:
+        raise InputError(
+            f'[{TABLE}] of the device\'s file cannot be edited in this form; add "{name}" = {size} by hand'
+        )
     return changed
 
 
@@ -41,16 +50,3 @@ def _entry(lines: Sequence[str], place: int, name: str) -> int | None:
         if re.match(rf"""\s*["']?{re.escape(name)}["']?\s*=""", line):
             return i
     return None
-
-
-def _check_change(before: str, after: str, name: str, size: int) -> None:
-    expected = tomllib.loads(before)
-    expected[TABLE] = {**expected.get(TABLE, {}), name: size}
-    try:
-        same = tomllib.loads(after) == expected
-    except tomllib.TOMLDecodeError:
-        same = False
-    if not same:
-        raise InputError(
-            f'[{TABLE}] of the device\'s file cannot be edited in this form; add "{name}" = {size} by hand'
-        )

@@ -6,7 +6,6 @@ It is the shortest example of its kind under another name, so that what is writt
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from edgecompress.core import output_place, registry
@@ -32,22 +31,18 @@ def write(kind: str, name: str, output: Path | None = None) -> Path:
     if folder.exists():
         raise InputError(f"{folder}: already exists; give another name or --output")
     output_place.check_folder(folder, "--output")
-    texts = _renamed(stem, example, name)
-    folder.mkdir(parents=True)
-    for file, text in texts.items():
-        (folder / file).write_text(text, encoding="utf-8")
-    return folder
-
-
-def _renamed(stem: str, example: str, name: str) -> Mapping[str, str]:
-    """The example's files by their names, with another name in the place of its own."""
+    # the example's files by their names, with another name in the place of its own
     inside = PACKAGE / "plugin_examples"
     home = (inside if inside.is_dir() else PACKAGE.parent / "examples" / "plugins") / f"{stem}{example}"
     module = stem.replace("-", "_")
     quoted, suffix, key = rf'(?<="){example}(?:ed)?(?=")', rf"(?<=\.){example}\b", rf"\b{example}(?= = )"
     mine = "|".join([f"(?<={stem}){example}", f"(?<={module}){example}", quoted, suffix, key])
     files = [file for file in home.iterdir() if file.suffix in (".py", ".toml")]
-    return {re.sub(mine, name, file.name): re.sub(mine, name, file.read_text(encoding="utf-8")) for file in files}
+    texts = {re.sub(mine, name, file.name): re.sub(mine, name, file.read_text(encoding="utf-8")) for file in files}
+    folder.mkdir(parents=True)
+    for own, text in texts.items():
+        (folder / own).write_text(text, encoding="utf-8")
+    return folder
 
 
 def next_step(folder: Path, name: str) -> str:

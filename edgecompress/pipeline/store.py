@@ -367,23 +367,20 @@ class Store:
         gc.collect()  # a run of this process that failed may be held by its own traceback
         try:
             with self.locked(HELD, wait=False):
-                self._collect(older_than_s)
+                for left in (self.root / "tmp").iterdir():
+                    _remove(left)
+                for folder in (self.root / "store").iterdir():
+                    if not self._entry(folder.name) or _idle_s(folder / RECEIPT) > older_than_s:
+                        self.remove(folder.name)
+                for left in (path for name in ("kept", "logs", "given") for path in (self.root / name).iterdir()):
+                    if _idle_s(left, *left.rglob("*")) > older_than_s:
+                        _remove(left)
+                for known in (self.root / "checked").iterdir():
+                    if not (self.root / "store" / known.name).exists():
+                        known.unlink()
         except BlockingIOError:
             raise StageFailed(f"{self.root}: a running command uses this store; try again when it has ended") from None
         return before - _bytes_in(self.root)
-
-    def _collect(self, older_than_s: float) -> None:
-        for left in (self.root / "tmp").iterdir():
-            _remove(left)
-        for folder in (self.root / "store").iterdir():
-            if not self._entry(folder.name) or _idle_s(folder / RECEIPT) > older_than_s:
-                self.remove(folder.name)
-        for left in (path for name in ("kept", "logs", "given") for path in (self.root / name).iterdir()):
-            if _idle_s(left, *left.rglob("*")) > older_than_s:
-                _remove(left)
-        for known in (self.root / "checked").iterdir():
-            if not (self.root / "store" / known.name).exists():
-                known.unlink()
 
 
 def _remove(path: Path) -> None:

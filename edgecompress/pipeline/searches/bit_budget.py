@@ -73,7 +73,12 @@ class BitBudget:
         mixed = dataclasses.replace(self.stage, name=f"{self.name}/mixed", options=self._options(layers, choices[0]))
         if mixed.name not in outcomes:
             return self._own([mixed])
-        return self._choice(mixed.name, layers, choices[0])
+        known = [layers.bits, *self._widths]
+        chosen = [known[place] for place in choices[0]]
+        counts = ", ".join(f"{chosen.count(bits)} with {bits}" for bits in known if bits in chosen)
+        why = f"{layers.average(chosen):.2f} bits on average, asked for {self.bits:g}; layers: {counts}"
+        names = (row["name"] for row in layers.rows)
+        return Choice(mixed.name, why, {OPTION: dict(zip(names, chosen, strict=True))})
 
     def _own(self, stages: Sequence[Stage]) -> list[Stage]:
         """The stages, falling with the variants alone."""
@@ -93,14 +98,6 @@ class BitBudget:
             rows = [row for row, chosen in zip(layers.rows, choice, strict=True) if chosen == place]
             options = self._technique.finer[bits](options, rows)
         return options
-
-    def _choice(self, stage: str, layers: Layers, choice: Sequence[int]) -> Choice:
-        known = [layers.bits, *self._widths]
-        chosen = [known[place] for place in choice]
-        counts = ", ".join(f"{chosen.count(bits)} with {bits}" for bits in known if bits in chosen)
-        why = f"{layers.average(chosen):.2f} bits on average, asked for {self.bits:g}; layers: {counts}"
-        names = (row["name"] for row in layers.rows)
-        return Choice(stage, why, {OPTION: dict(zip(names, chosen, strict=True))})
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,13 @@ class Fit:
         keep = next_keep(self._ratio(outcomes), trials)
         if keep is None:
             return self._choice(outcomes, trials)
-        return self._trial_stages(outcomes, len(trials) + 1, keep)
+        label = f"trial-{len(trials) + 1}"
+        known = outcomes[f"{self.name}/cells"].facts.get("known", {})
+        request: dict[str, Json] = {**known, "saved": self._saved(outcomes), "keep": keep}
+        first = self._stage(label, self.stage.call, self._options(request))
+        stages = [first, *self._chain(label, first.name)]
+        ends = {DENSE: self._end(DENSE, self.stage.inputs["model"]), label: stages[-1].name}
+        return [*stages, self._turns(f"{label}/turns", ends)]
 
     # ------------------------------------------------------------------ stages
 
@@ -133,15 +139,6 @@ class Fit:
             return [stage for stage in stages if stage.name not in outcomes]
         built = {label: end for label, end in ends.items() if outcomes[end].status == "ok" and outcomes[end].artifact}
         return [self._turns("table", built)]
-
-    def _trial_stages(self, outcomes: Outcomes, number: int, keep: float) -> list[Stage]:
-        label = f"trial-{number}"
-        known = outcomes[f"{self.name}/cells"].facts.get("known", {})
-        request: dict[str, Json] = {**known, "saved": self._saved(outcomes), "keep": keep}
-        first = self._stage(label, self.stage.call, self._options(request))
-        stages = [first, *self._chain(label, first.name)]
-        ends = {DENSE: self._end(DENSE, self.stage.inputs["model"]), label: stages[-1].name}
-        return [*stages, self._turns(f"{label}/turns", ends)]
 
     def _options(self, more: Mapping[str, Json]) -> dict[str, Json]:
         """The stage's, with `more` in the place of the goal."""
