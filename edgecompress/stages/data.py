@@ -90,17 +90,13 @@ def run(request: Request) -> Artifact:
     if len(source.lengths) > 1 and sources.MASK in writers["test"].columns:
         facts[sources.LENGTHS] = source.lengths
     inputs = _specs(writers, source.preprocess)
-    return Artifact(
-        request.out, "samples", inputs, facts={**facts, **_doubts(request.out, source.preprocess, inputs)}
-    ).write()
-
-
-def _doubts(out: Path, declared: Preprocess | None, inputs: Sequence[TensorSpec]) -> dict[str, list[str]]:
-    """What is doubtful about the values that are fed, by the first of them."""
-    if declared is None:
-        return {}
-    file = tensors.file_of(out / SPLITS[0], _preprocessed(declared, [spec.name for spec in inputs]))
-    return {WARNINGS: doubts.of_range(npy.mapped(file)[:CHUNK], declared)}
+    if source.preprocess is not None:
+        # what is doubtful about the values that are fed, by the first of them
+        file = tensors.file_of(
+            request.out / SPLITS[0], _preprocessed(source.preprocess, [spec.name for spec in inputs])
+        )
+        facts[WARNINGS] = doubts.of_range(npy.mapped(file)[:CHUNK], source.preprocess)
+    return Artifact(request.out, "samples", inputs, facts=facts).write()
 
 
 def training(request: Request) -> Artifact:
@@ -231,18 +227,19 @@ def _divided(out: Path, whole: Row, splits: tuple[str, ...], how: _Cut) -> tuple
 
 
 def _chosen(whole: Row, index: np.ndarray) -> Iterator[Row]:
-    """Some items of a set, block by block."""
+    """Some items of a set, block by block.
+
+    Each block maps the files anew: pages that were read of an array count as this process's memory.
+    """
+    import numpy as np
+
     step = max(1, min(CHUNK, CHUNK_BYTES // max(1, sum(map(npy.item_bytes, whole.values())))))
     for begin in range(0, len(index), step):
         chosen = index[begin : begin + step]
-        yield {name: _mapped_anew(array)[chosen] for name, array in whole.items()}
-
-
-def _mapped_anew(array: np.ndarray) -> np.ndarray:
-    """An array of a file without the pages that were read of it, which would count as this process's memory."""
-    import numpy as np
-
-    return npy.mapped(Path(array.filename)) if isinstance(array, np.memmap) and array.filename else array
+        yield {
+            name: (npy.mapped(Path(a.filename)) if isinstance(a, np.memmap) and a.filename else a)[chosen]
+            for name, a in whole.items()
+        }
 
 
 # --------------------------------------------------------------------------- the first test item, as it came

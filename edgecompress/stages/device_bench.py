@@ -61,7 +61,10 @@ class DeviceBench:
 
     def ask(self, request: AgentRequest, out: Path, deadline_s: float = 0.0) -> Any:
         """The answer of the request's mode, as agent_client.ask returns it; raises EdgeError where there is none."""
-        return agent_client.ask(self.shell, request, out, deadline_s or self._deadline_s(request.mode))
+        p = self.profile
+        energy_s = p["energy_windows"] * p["energy_window_s"] + 2 * p["idle_s"] if request.mode == "energy" else 0.0
+        within_s = START_S + SLACK * (float(p["warmup_cap_s"]) + energy_s)
+        return agent_client.ask(self.shell, request, out, deadline_s or within_s)
 
     @property
     def device(self) -> dict[str, Any]:
@@ -74,11 +77,6 @@ class DeviceBench:
     def sensors(self) -> list[str]:
         """The device's sensors of energy."""
         return [name for name in self.device.get("sensors", ()) if quantity(name) == "energy"]
-
-    def _deadline_s(self, mode: str) -> float:
-        p = self.profile
-        energy_s = p["energy_windows"] * p["energy_window_s"] + 2 * p["idle_s"]
-        return START_S + SLACK * (float(p["warmup_cap_s"]) + (energy_s if mode == "energy" else 0.0))
 
 
 @contextlib.contextmanager

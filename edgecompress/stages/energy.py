@@ -206,17 +206,12 @@ def _estimates(bench: DeviceBench, sensor: ModuleType) -> dict[str, list[Measure
             estimates[variant] = _unavailable("no measured latency to estimate the energy from")
             continue
         seconds = latency_ms[variant] / 1e3 / bench.request.context.batch
-        device = {**bench.device, "work": _work(bench, sensor, variant)}
+        device = {**bench.device, "work": {}}
+        if described(SensorPlugin, "", sensor).needs_work:
+            device["work"] = op_counts.total(bench.request.inputs[variant], bench.request.context.batch)
         busy, idle = (sensor.open({**device, "threads": t}, Path("/")) for t in (bench.threads(variant), 0))
         estimates[variant] = estimate(busy.energy(0.0, seconds), idle.energy(0.0, seconds), seconds)
     return estimates
-
-
-def _work(bench: DeviceBench, sensor: ModuleType, variant: str) -> op_counts.Work | dict[str, float]:
-    """The MACs and bytes of a variant, for a sensor that estimates by them."""
-    if not described(SensorPlugin, "", sensor).needs_work:
-        return {}
-    return op_counts.total(bench.request.inputs[variant], bench.request.context.batch)
 
 
 def estimate(gross: Measured, idle: Measured, seconds: float) -> list[Measured]:

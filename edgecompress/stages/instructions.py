@@ -82,7 +82,10 @@ def counted(bench: DeviceBench, sensor: str, variant: str, processes: int) -> tu
         if why_not := answers[-1]["why_not"]:
             raise StageFailed(f"sensor {sensor}: {why_not}")
     (bench.request.out / f"{variant}.json").write_text(json.dumps(answers, allow_nan=False), encoding="utf-8")
-    each = [_net_counts(answer) for answer in answers]
+    each = [  # by class, the median over the inferences less the median over empty marks
+        {name: _median_of(told["runs"], name) - _median_of(told["empty"], name) for name in told["runs"][0]}
+        for told in answers
+    ]
     totals = [counts["instructions"] for counts in each]
     middle = sorted(each, key=lambda counts: counts["instructions"])[len(each) // 2]
     numbers: CountNumbers = {
@@ -94,12 +97,6 @@ def counted(bench: DeviceBench, sensor: str, variant: str, processes: int) -> tu
         "runs": len(answers[0]["runs"]),
     }
     return numbers, answers[0]["environment"]
-
-
-def _net_counts(answer: Counts) -> dict[str, int]:
-    """By class, the median over the inferences less the median over empty marks."""
-    names = answer["runs"][0]
-    return {name: _median_of(answer["runs"], name) - _median_of(answer["empty"], name) for name in names}
 
 
 def _median_of(counts: Sequence[Mapping[str, int]], name: str) -> int:

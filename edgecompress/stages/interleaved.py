@@ -76,7 +76,10 @@ def _timed(bench: DeviceBench, order: Sequence[str]) -> _Costs:
                 table: CostTable = {"medians_ms": answer["medians_ms"], "status": "measured"}
                 return _Costs(table, crashed, answer["environment"])
             except EdgeError as error:
-                blamed = _blamed(Path(scratch), left, error)
+                file = Path(scratch) / AT  # whose turn it was when the agent ended
+                blamed = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+                if blamed not in left:
+                    raise
                 crashed[blamed] = str(error)
                 left.remove(blamed)
     raise _all_crashed(crashed)
@@ -99,15 +102,6 @@ def _interleaved(bench: DeviceBench, labels: Sequence[str], out: Path) -> Interl
     bench.request.progress(0.0, f"{len(labels)} artifacts interleaved, {seconds:.0f} s")
     answer: Interleaved = bench.ask(request, out, START_S + SLACK * seconds)
     return answer
-
-
-def _blamed(out: Path, labels: Sequence[str], error: EdgeError) -> str:
-    """Whose turn it was when the agent ended; raises the error where it was nobody's."""
-    file = out / AT
-    label = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-    if label not in labels:
-        raise error
-    return label
 
 
 def _counted(bench: DeviceBench, order: Sequence[str]) -> _Costs:

@@ -59,7 +59,10 @@ def run(request: Request) -> Artifact:
     net = torch_module.rebuild(model)
     batch = max(request.context.batch, 2) if batched else request.context.batch  # 1 would be taken for a constant
     named = torch_module.example(model, samples, batch)
-    dims |= _of_states(model, dims)
+    if batch_dim := next((dim for axes in dims.values() for dim in axes.values() if dim.name == "batch"), None):
+        # that of the data is dynamic: so is the one of each state
+        fed = [spec for spec in model.inputs if spec.name in states.names(model)]
+        dims |= {spec.name: {spec.batch_axis: batch_dim} for spec in fed if spec.batch_axis is not None}
     flat = torch_module.flat(net, list(named), [spec.name for spec in model.outputs])
     try:
         program = torch.export.export(flat, tuple(named.values()), dynamic_shapes=_torch_dims(named, dims))
@@ -83,13 +86,6 @@ def _in_float32(weights: Sequence[str]) -> dict[str, Json]:
         "has them in float32, and the target's limits judge the difference"
     )
     return {WARNINGS: [text]}
-
-
-def _of_states(model: Artifact, dims: Dims) -> dict[str, dict[int, Dim]]:
-    """The batch of each state, where that of the data is dynamic."""
-    batch = next((dim for axes in dims.values() for dim in axes.values() if dim.name == "batch"), None)
-    fed = [spec for spec in model.inputs if spec.name in states.names(model) and spec.batch_axis is not None]
-    return {spec.name: {spec.batch_axis: batch} for spec in fed if batch and spec.batch_axis is not None}
 
 
 def _like(specs: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
@@ -177,7 +173,10 @@ def module_specs(
     dims = dynamic_axes.declared(source.dynamic, [spec.name for spec in specs])
     draft = Artifact(request.out, "module", tuple(specs))
     one = outputs_of(net, torch_module.example(draft, samples, 1), reference)
-    two = _bigger(net, draft, samples) or one
+    try:
+        two = outputs_of(net, torch_module.example(draft, samples, 2), "") or one
+    except InputError:  # its batch is fixed to one
+        two = one
     batch = Dim("batch", 1, OPEN)
     inputs = [replace(s, shape=_dims(s, dims.get(s.name, {}), 1 if two is one else batch)) for s in specs]
     outputs = [
@@ -194,14 +193,6 @@ def module_specs(
     if len(inputs) > len(specs):  # the state goes in too
         outputs_of(net, torch_module.example(whole, samples, 1), reference)
     return whole.inputs, whole.outputs
-
-
-def _bigger(net: torch.nn.Module, draft: Artifact, samples: Artifact) -> dict[str, torch.Tensor] | None:
-    """The net's outputs for two items, or None when its batch is fixed to one."""
-    try:
-        return outputs_of(net, torch_module.example(draft, samples, 2), "")
-    except InputError:
-        return None
 
 
 def _dims(spec: TensorSpec, axes: Mapping[int, Dim], batch: int | Dim) -> Shape:
@@ -379,18 +370,14 @@ def _program_specs(
     signature = program.graph_signature
     sides = []
     for order, words in zip((signature.user_inputs, signature.user_outputs), names, strict=True):
-        sides.append([_spec(n, values.get(str(g)), str(g)) for n, g in zip(words or order, order, strict=True)])
+        if unlike := next((g for g in order if not hasattr(values.get(str(g)), "shape")), None):
+            raise InputError(f"the program's '{unlike}' is not a tensor; export it with tensors only")
+        sides.append([(n, values[str(g)]) for n, g in zip(words or order, order, strict=True)])
     known = _known_symbols(program, sides[0], dims)
     specs = [
         tuple(TensorSpec(n, tuple(_named(s, known) for s in v.shape), _dtype(v)) for n, v in side) for side in sides
     ]
     return specs[0], specs[1]
-
-
-def _spec(name: str, value: torch.Tensor, where: str) -> tuple[str, torch.Tensor]:
-    if not hasattr(value, "shape"):
-        raise InputError(f"the program's '{where}' is not a tensor; export it with tensors only")
-    return name, value
 
 
 def _known_symbols(

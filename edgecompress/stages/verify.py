@@ -246,8 +246,7 @@ def _metric(
 ) -> tuple[metrics.MetricComparison | None, str, Mapping[str, str], str]:
     """The paired comparison, or why there is none, and the score of each item, which are kept beside the verdict too;
     and why the accuracy of the artifact proves nothing, or ""."""
-    metric = metrics.find(request.options["metric"], request.options.get("output", ""))
-    labels = tensors.labels(request.inputs["samples"], _split(request))
+    metric, labels = _judge(request)
     if metric is None or labels is None:
         return None, "the source names no metric" if metric is None else doubts.NO_LABELS, {}, ""
     before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
@@ -266,6 +265,12 @@ def _metric(
     return comparison, "", metrics.items(after), doubts.of_answers(metric, after, judged, labels, "its")[1]
 
 
+def _judge(request: Request) -> tuple[metrics.Metric | None, np.ndarray | None]:
+    """The metric that the source names, and the labels that it needs."""
+    metric = metrics.find(request.options["metric"], request.options.get("output", ""))
+    return metric, tensors.labels(request.inputs["samples"], _split(request))
+
+
 def _scored(request: Request, ours: Mapping[str, np.ndarray]) -> frozenset[str]:
     """The outputs that the metric reads and tells about: scores that are the same for all items tell nothing."""
     import numpy as np
@@ -273,8 +278,7 @@ def _scored(request: Request, ours: Mapping[str, np.ndarray]) -> frozenset[str]:
     scores = [np.load(request.out / f"{side}.npy") for side in ("before", "after")]
     if not any(np.ptp(side) for side in scores):
         return frozenset()
-    metric = metrics.find(request.options["metric"], request.options.get("output", ""))
-    labels = tensors.labels(request.inputs["samples"], _split(request))
+    metric, labels = _judge(request)
     return frozenset() if metric is None or labels is None else metrics.reads(metric, ours, labels)
 
 

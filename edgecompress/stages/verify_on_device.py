@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -33,7 +34,10 @@ def run(request: Request) -> Artifact:
     try:
         with tempfile.TemporaryDirectory(dir=request.out) as scratch:
             answer: Outputs = agent_client.ask(shell, _agent_request(request), Path(scratch), DEADLINE_S)
-            outputs = _moved(Path(scratch), verdict, float("inf") if limit is None else limit)
+            try:
+                outputs = reference_answers.moved(Path(scratch), SPLIT, verdict, math.inf if limit is None else limit)
+            except InputError as error:  # what cannot be read of them is the device's fault, not the user's
+                raise StageFailed(f"the outputs from the device: {str(error).replace(f'{scratch}/', '')}") from error
         there = {**shell.facts(), **answer["environment"]}
     finally:
         shell.close()
@@ -41,14 +45,6 @@ def run(request: Request) -> Artifact:
     lost = next((c.says for c in checks if c.ok is False), "")
     facts = {"outputs": outputs, "checks": [asdict(c) for c in checks], "limit": limit, "environment": there}
     return Artifact(request.out, "agreement", facts={**facts, **({"lost": lost} if lost else {})}).write()
-
-
-def _moved(answered: Path, verdict: Artifact, limit: float) -> list[reference_answers.Moved]:
-    """How far the outputs are from those here. What cannot be read of them is the device's fault, not the user's."""
-    try:
-        return reference_answers.moved(answered, SPLIT, verdict, limit)
-    except InputError as error:
-        raise StageFailed(f"the outputs from the device: {str(error).replace(f'{answered}/', '')}") from error
 
 
 def _agent_request(request: Request) -> AgentRequest:

@@ -56,12 +56,12 @@ def of_file(model: Artifact, batch: int) -> tuple[list[LayerCosts], int, tuple[s
     """
     graph = op_counts.graph(model, batch, partly=True)
     whole = {tensor.name: math.prod(tensor.shape) for tensor in graph.weights}
-    return [_file_row(op, whole) for op in graph.ops], sum(whole.values()), graph.unsized
-
-
-def _file_row(op: op_counts.Op, whole: Mapping[str, int]) -> LayerCosts:
-    parameters = sum({t.name: whole.get(t.name.removeprefix("rows of "), 0) for t in op.reads}.values())
-    return _row((op.name, op.type), _costs(parameters, op.macs, sum(t.bytes for t in op.writes), op.bytes))
+    rows = []
+    for op in graph.ops:
+        parameters = sum({t.name: whole.get(t.name.removeprefix("rows of "), 0) for t in op.reads}.values())
+        costs = _costs(parameters, op.macs, sum(t.bytes for t in op.writes), op.bytes)
+        rows.append(_row((op.name, op.type), costs))
+    return rows, sum(whole.values()), graph.unsized
 
 
 def _row(named: tuple[str, str], costs: Costs) -> LayerCosts:
@@ -221,20 +221,21 @@ def _counter(ledger: _Ledger) -> TorchDispatchMode:
         ) -> object:
             kwargs = kwargs or {}
             formula = formulas.get(func._overloadpacket)
-            if not formula and (parts := self._decomposed(func, args, kwargs)) is not NotImplemented:
-                return parts
+            if not formula:
+                with self:
+                    parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
             out = func(*args, **kwargs)
             reads = seen((args, kwargs))
             before = {_place(t) for t in reads}
             writes = [t for t in seen(out) if func._schema.is_mutable or _place(t) not in before]
             if writes:
-                flops = formula(*args, **kwargs, out_val=out) if formula else _unseen(func)
+                # without a formula: torch's own operators have no products, of another library's nobody knows
+                guess = 0 if func.namespace in NO_PRODUCTS else None
+                flops = formula(*args, **kwargs, out_val=out) if formula else guess
                 ledger.note(None if flops is None else flops // MAC, reads, writes)
             return out
-
-        def _decomposed(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> object:
-            with self:
-                return func.decompose(*args, **kwargs)
 
     formulas = _formulas()
     return CostCounter()
@@ -259,8 +260,3 @@ def _formulas() -> Mapping[torch._ops.OpOverloadPacket, Callable[..., int]]:
         aten.addmv: lambda added, *rest, **_: vector(*rest),
     }
     return {**flop_counter.flop_registry, **more, aten._scaled_dot_product_flash_attention_for_cpu: attention}
-
-
-def _unseen(func: torch._ops.OpOverload) -> int | None:
-    """The products in an operator without a formula: none in torch's own, and nobody knows in another library's."""
-    return 0 if func.namespace in NO_PRODUCTS else None

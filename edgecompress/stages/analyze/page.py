@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edgecompress.core.json import Json
 from edgecompress.formats import sparsity
 from edgecompress.reporting import html, vega
-from edgecompress.reporting.figure_style import Values, axis, labels, paint, quantity
+from edgecompress.reporting.figure_style import axis, labels, paint, quantity
 from edgecompress.reporting.formatting import DASH, plain, plural, significant
 from edgecompress.reporting.html_tags import Raw, bdi, tag
 from edgecompress.reporting.tables import TextTable
@@ -46,13 +45,13 @@ def _intensity(row: Facts) -> str:
 def costs(analysis: Facts) -> TextTable:
     """A row for each layer."""
     head = ("layer", "type", "parameters", "MACs", "activations", "moved", "FLOP/byte")
-    return TextTable("Layers", head, tuple(_cost(row) for row in analysis["layers"]))
-
-
-def _cost(row: Facts) -> tuple[str, ...]:
-    macs = "not known" if row["macs"] is None else f"{row['macs']:,}"
-    sizes = (plain(row["activation_bytes"], "bytes"), plain(row["bytes"], "bytes"))
-    return row["name"] or "(the net itself)", row["type"], f"{row['parameters']:,}", macs, *sizes, _intensity(row)
+    rows = []
+    for row in analysis["layers"]:
+        macs = "not known" if row["macs"] is None else f"{row['macs']:,}"
+        sizes = (plain(row["activation_bytes"], "bytes"), plain(row["bytes"], "bytes"))
+        named = row["name"] or "(the net itself)"
+        rows.append((named, row["type"], f"{row['parameters']:,}", macs, *sizes, _intensity(row)))
+    return TextTable("Layers", head, tuple(rows))
 
 
 def devices(facts: Sequence[Facts]) -> TextTable:
@@ -73,17 +72,14 @@ def zeros(analysis: Facts) -> TextTable:
     """Distiller's table of sparsity."""
     head = ("Name", "Shape", "NNZ (dense)", "NNZ (sparse)", *ZEROS, "Std", "Mean", "Abs-Mean")
     whole = analysis["sparsity"]["total"]
-    rows = [_zero(row) for row in analysis["sparsity"]["rows"]]
+    rows = []
+    for row in analysis["sparsity"]["rows"]:
+        shape = f"({', '.join(map(str, row['shape']))})"
+        shares = [_number(row[key]) for key in (*sparsity.SHARES, "std", "mean", "abs_mean")]
+        rows.append((row["name"], shape, f"{row['dense']:,}", f"{row['sparse']:,}", *shares))
     counts = (f"{whole['dense']:,}", f"{whole['sparse']:,}")
     last = ("Total sparsity:", "", *counts, *[""] * 5, _number(whole["fine_pct"]), "", "", "")
     return TextTable("Sparsity", head, (*rows, last), empty="No weight of two or more axes.")
-
-
-def _zero(row: Facts) -> tuple[str, ...]:
-    shape = f"({', '.join(map(str, row['shape']))})"
-    shares = [_number(row[key]) for key in sparsity.SHARES]
-    rest = [_number(row[key]) for key in ("std", "mean", "abs_mean")]
-    return row["name"], shape, f"{row['dense']:,}", f"{row['sparse']:,}", *shares, *rest
 
 
 def _number(value: float | None) -> str:
@@ -104,19 +100,15 @@ def _stored(row: Facts, best: int) -> tuple[str, ...]:
     return f"{row['elements']:,}", zeros, plain(row["bytes"]["dense"], "bytes"), plain(best, "bytes")
 
 
-def _share(size: int, dense: int) -> str:
-    return significant(size / dense, 3) if dense else DASH
-
-
 def forms(storage: Facts) -> TextTable:
     """What all weights take in each form, and the files themselves as they are and compressed."""
     sizes, files = storage["total"]["bytes"], storage["files"]
     whole = {"dense": files["bytes"], "zstd": files["zstd"], "packed": files["packed"]}
-    rows = tuple(
-        (name, plain(sizes[form], "bytes"), _share(sizes[form], sizes["dense"]), plain(whole.get(form), "bytes"))
-        for form, name in FORMS.items()
-    )
-    return TextTable("Storage of all weights", ("form", "all weights", "share", "the files themselves"), rows)
+    rows = []
+    for form, name in FORMS.items():
+        share = significant(sizes[form] / sizes["dense"], 3) if sizes["dense"] else DASH
+        rows.append((name, plain(sizes[form], "bytes"), share, plain(whole.get(form), "bytes")))
+    return TextTable("Storage of all weights", ("form", "all weights", "share", "the files themselves"), tuple(rows))
 
 
 def sensitivity(facts: Facts) -> TextTable:
@@ -171,7 +163,20 @@ def scored_on(facts: Facts) -> str:
 def picture(facts: Facts) -> str:
     """A dot for each layer and level, as SVG."""
     key = "metric" if facts["metric"] is not None else "sqnr_db"
-    dots = _dots(facts, key)
+    # the stronger a level, the darker: they come from the weakest. What is no number has no dot
+    layers = [(name, facts["layers"][name]) for name in facts["order"]]
+    dots = [
+        {
+            "label": name,
+            "x": point[key],
+            "fill": "var(--c1)",
+            "opacity": (1 + place) / (len(points) + 1),
+            "says": f"{name} at {level(facts, point)}: {_left(facts, point)}",
+        }
+        for name, points in layers
+        for place, point in enumerate(points)
+        if point[key] is not None
+    ]
     values = [dot["x"] for dot in dots] + ([facts["baseline"]] if key == "metric" else [])
     low, high = min(values, default=0.0), max(values, default=1.0)
     room = (high - low or 1.0) * 0.04
@@ -187,33 +192,12 @@ def picture(facts: Facts) -> str:
         if key == "metric"
         else []
     )
+    plain_names = labels()  # here: every layer's name, whatever room there is, with a line through its dots
+    names = {**plain_names, "axis": {**plain_names["axis"], "labelOverlap": False, "grid": True}}
     marks = vega.described(
-        dots, {"type": "point", "size": 46, "strokeWidth": 1.2}, "layer at a level", x=x, y=_names(), **paint()
+        dots, {"type": "point", "size": 46, "strokeWidth": 1.2}, "layer at a level", x=x, y=names, **paint()
     )
     return vega.svg(vega.unit(AXIS + ROW * len(facts["order"]), [*rule, marks]), "sensitivity")
-
-
-def _names() -> dict[str, Json]:
-    """Every layer's name, whatever room there is, with a line through its dots."""
-    drawn = labels()
-    return {**drawn, "axis": {**drawn["axis"], "labelOverlap": False, "grid": True}}
-
-
-def _dots(facts: Facts, key: str) -> Values:
-    """The stronger a level, the darker: they come from the weakest. What is no number has no dot."""
-    layers = [(name, facts["layers"][name]) for name in facts["order"]]
-    return [
-        {
-            "label": name,
-            "x": point[key],
-            "fill": "var(--c1)",
-            "opacity": (1 + place) / (len(points) + 1),
-            "says": f"{name} at {level(facts, point)}: {_left(facts, point)}",
-        }
-        for name, points in layers
-        for place, point in enumerate(points)
-        if point[key] is not None
-    ]
 
 
 # --------------------------------------------------------------------------- page

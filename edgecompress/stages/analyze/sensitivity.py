@@ -80,7 +80,8 @@ def points(request: Request) -> SensitivityFacts:
     dense = bench.outputs()
     scores: dict[str, list[Point]] = {layer: [] for layer in chosen}
     for done, (layer, level) in enumerate((layer, level) for layer in chosen for level in options["levels"]):
-        request.progress(done / (len(chosen) * len(options["levels"])), f"{layer} at {_in_words(options['by'], level)}")
+        word = f"{level:g} bits" if options["by"] == "bits" else f"{level:.0%}"
+        request.progress(done / (len(chosen) * len(options["levels"])), f"{layer} at {word}")
         with bench.net.changed(layer, partial(_change, options, level)):
             scores[layer].append({"level": level, **bench.score(dense, bench.outputs())})
     lower = bench.metric is not None and bench.metric.kind in LOWER_IS_BETTER
@@ -99,10 +100,6 @@ def _change(options: Options, level: float, weight: np.ndarray) -> np.ndarray:
     if options["by"] == "bits":
         return sparsity.quantized(weight, int(level))
     return sparsity.pruned(weight, level, options["structure"])
-
-
-def _in_words(by: str, level: float) -> str:
-    return f"{level:g} bits" if by == "bits" else f"{level:.0%}"
 
 
 def _chosen(weights: Sequence[str], patterns: Sequence[str]) -> list[str]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.stages.diagnose import advice, channel_detail, files, layer_outputs, noise_passes, rows
-from edgecompress.stages.diagnose.noise import Power, relative_rms
+from edgecompress.stages.diagnose.noise import relative_rms
 from edgecompress.stages.diagnose.noise_passes import Measurements
 
 KIND = "diagnosis"
@@ -65,7 +64,8 @@ def facts(result: Measurements, refused: str = "") -> DiagnosisFacts:
     """The outputs, the rows and the verdict of what was measured."""
     table = [rows.row(layer, result.layers) for layer in result.layers]
     clues = [clue for layer in result.layers if (clue := rows.clue(layer, result.layers))]
-    verdict = advice.verdict(clues, _least(result.outputs.values()), refused)
+    known = [power.sqnr_db for power in result.outputs.values() if power.sqnr_db is not None]  # else identical
+    verdict = advice.verdict(clues, min(known, default=None), refused)
     return {
         "outputs": [{"name": name, "sqnr_db": power.sqnr_db} for name, power in result.outputs.items()],
         "layers": table,
@@ -76,9 +76,3 @@ def facts(result: Measurements, refused: str = "") -> DiagnosisFacts:
         "says": verdict.says,
         "advice": verdict.advice,
     }
-
-
-def _least(outputs: Iterable[Power]) -> float | None:
-    """The SQNR of the output that is farthest from the source's; None where all are identical."""
-    known = [power.sqnr_db for power in outputs if power.sqnr_db is not None]
-    return min(known) if known else None

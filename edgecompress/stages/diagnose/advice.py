@@ -82,7 +82,13 @@ def verdict(clues: Sequence[Clue], output_db: float | None, refused: str = "") -
     `refused`: why verification refuses what the artifact answers.
     """
     if broken := [clue for clue in clues if clue.not_finite]:
-        return _overflow(broken)
+        first = broken[0]
+        items = f"{first.not_finite} item{'s' if first.not_finite > 1 else ''}"
+        says = (
+            f"{first.says} is the first that is not finite, for {items}: its values leave the range of their type; "
+            "keep it in float32."
+        )
+        return Verdict("overflow", says, tuple(clue.name for clue in broken[:1]))
     if wrong := faults(clues):
         return _fault(wrong)
     far = "identical to the source's" if output_db is None else f"{output_db:.1f} dB from the source's"
@@ -97,16 +103,6 @@ def _refused(why: str) -> str:
 
 
 # --------------------------------------------------------------------------- what no precision explains
-
-
-def _overflow(broken: Sequence[Clue]) -> Verdict:
-    first = broken[0]
-    items = f"{first.not_finite} item{'s' if first.not_finite > 1 else ''}"
-    says = (
-        f"{first.says} is the first that is not finite, for {items}: its values leave the range of their type; "
-        "keep it in float32."
-    )
-    return Verdict("overflow", says, tuple(clue.name for clue in broken[:1]))
 
 
 def faults(clues: Sequence[Clue]) -> list[Clue]:

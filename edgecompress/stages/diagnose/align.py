@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING
 
+from edgecompress.stages.diagnose.noise import finite
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -169,8 +171,6 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     """Of the angle between what is finite in both; 0 where that is nothing."""
     import numpy as np
 
-    x, y = a.reshape(-1).astype(np.float64), b.reshape(-1).astype(np.float64)
-    fine = np.isfinite(x) & np.isfinite(y)
-    x, y = x[fine], y[fine]
+    x, y = finite(a, b)
     length = float(np.sqrt((x * x).sum()) * np.sqrt((y * y).sum()))
     return float((x * y).sum()) / length if length else 0.0

@@ -92,13 +92,12 @@ def span(ends: Sequence[float] | None) -> str:
 
 def _lines(facts: Facts, rows: Sequence[Facts]) -> Values:
     """What every mark of a layer has: its name, its number in the order of computing and its colour."""
-    place = {id(row): i for i, row in enumerate(facts["layers"], 1)}
-    return [_line(row, place[id(row)], row["name"] in facts["culprits"]) for row in rows]
-
-
-def _line(row: Facts, place: int, guilty: bool) -> dict[str, str | float]:
-    label = f"{'→ ' if guilty else ''}{place} {advice.short(str(row['name']), NAME)}"
-    return {"label": label, "fill": CULPRIT if guilty else ARTIFACT, "opacity": 0.85}
+    place, lines = {id(row): i for i, row in enumerate(facts["layers"], 1)}, []
+    for row in rows:
+        guilty = row["name"] in facts["culprits"]
+        label = f"{'→ ' if guilty else ''}{place[id(row)]} {advice.short(str(row['name']), NAME)}"
+        lines.append({"label": label, "fill": CULPRIT if guilty else ARTIFACT, "opacity": 0.85})
+    return lines
 
 
 def _names() -> Spec:
@@ -236,7 +235,13 @@ def _span(row: Facts) -> dict[str, Json]:
 
 
 def _unlike_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
-    lines = [{**n, "one": 1.0, **_unlike(row)} for row, n in zip(rows, _lines(facts, rows), strict=True)]
+    lines: list[dict[str, Any]] = []
+    for row, drawn_line in zip(rows, _lines(facts, rows), strict=True):
+        unlike: dict[str, Json] = {"outlier": None}
+        if times := row["outlier"]:
+            says = f"{row['name']}: channel {row['channel']} is {times:.3g} times as large as the median one"
+            unlike = {"outlier": max(1.0, times), "which": f"ch. {row['channel']}", "says": says}
+        lines.append({**drawn_line, "one": 1.0, **unlike})
     known = [line for line in lines if line["outlier"]]
     most = max(2 * advice.UNLIKE, *(line["outlier"] for line in known))
     powers = [10.0**power for power in range(math.ceil(math.log10(most)) + 1)]
@@ -248,13 +253,6 @@ def _unlike_spec(facts: Facts, rows: Sequence[Facts]) -> Spec:
     which = {"field": "which", "type": "nominal"}
     text = layer(beyond, mark, x=also(x, "outlier"), y=_names(), text=which)
     return unit(drawn_height(len(rows)), [_placed(lines), bars, *_limit(advice.UNLIKE, x), text], **MARGIN)
-
-
-def _unlike(row: Facts) -> dict[str, Json]:
-    if not row["outlier"]:
-        return {"outlier": None}
-    says = f"{row['name']}: channel {row['channel']} is {row['outlier']:.3g} times as large as the median one"
-    return {"outlier": max(1.0, row["outlier"]), "which": f"ch. {row['channel']}", "says": says}
 
 
 # --------------------------------------------------------------------------- the worst layers
@@ -269,19 +267,18 @@ def _closer(facts: Facts, key: str) -> list[tuple[Facts, Facts]]:
 def channels(facts: Facts) -> Figure:
     """The sorted maxima of the channels beside a step of eight bits."""
     shown = [(row, sorted(filter(None, f["channels"]), reverse=True)) for row, f in _closer(facts, "channels")]
-    panels = tuple(Panel(_unlike_heading(row), _channels_spec(row, sizes)) for row, sizes in shown if sizes)
-    return Figure("channels", "Channels of the layers that harm most", _CHANNELS if panels else "", panels)
+    panels = []
+    for row, sizes in shown:
+        unlike = "" if row["outlier"] is None else f": channel {row['channel']}, {row['outlier']:.3g}×"
+        if sizes:
+            panels.append(Panel(f"{advice.short(str(row['name']), NAME)}{unlike}", _channels_spec(row, sizes)))
+    return Figure("channels", "Channels of the layers that harm most", _CHANNELS if panels else "", tuple(panels))
 
 
 def step(row: Facts) -> float | None:
     """One step of eight bits over the artifact's range; None where it holds no integers."""
     extremes = row["found"]
     return (extremes[1] - extremes[0]) / STEPS or None if row["dtype"] in INTEGERS and extremes else None
-
-
-def _unlike_heading(row: Facts) -> str:
-    unlike = "" if row["outlier"] is None else f": channel {row['channel']}, {row['outlier']:.3g}×"
-    return f"{advice.short(str(row['name']), NAME)}{unlike}"
 
 
 def _channels_spec(row: Facts, sizes: Sequence[float]) -> Spec:

@@ -118,7 +118,8 @@ class SourceProgram:
     def coarse(self, values: Values, layer: SourceLayer, end: Node) -> torch.Tensor:
         """What a layer computes up to `end`, were all that it reads and computes in eight bits, a range per tensor."""
         path = layer.nodes[: layer.nodes.index(end) + 1]
-        rough = {n: _rounded(values[n]) for n in layer.head.all_input_nodes if _is_rounded(n, values[n])}
+        read = {n: values[n] for n in layer.head.all_input_nodes if _is_float(values[n])}
+        rough = {n: _rounded(v) for n, v in read.items() if n.op != "get_attr" or v.dim() > 1}  # a bias is not
         return _rounded(self._run({**values, **rough}, path, ())[end])
 
     def _run(self, env: Values, nodes: Sequence[Node], leaves: Sequence[torch.Tensor]) -> Values:
@@ -181,11 +182,6 @@ def _is_float(value: torch.Tensor) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
 
 
-def _is_rounded(node: Node, value: torch.Tensor) -> bool:
-    """Whether eight bits are all it gets: weights and activations, and no bias."""
-    return _is_float(value) and (node.op != "get_attr" or value.dim() > 1)
-
-
 def _rounded(value: torch.Tensor) -> torch.Tensor:
     """A tensor in 256 steps between its extremes, zero one of them."""
     low, high = min(float(value.min()), 0.0), max(float(value.max()), 0.0)
@@ -217,7 +213,10 @@ def _grouped(nodes: Sequence[Node]) -> list[SourceLayer]:
         read = [n for n in node.all_input_nodes if n in live]
         if node.op == "placeholder" or read:
             live.add(node)
-        if node.op != "call_function" or not read or not _computes_floats(node):
+        value = node.meta.get("val")
+        first = value[0] if isinstance(value, (tuple, list)) and value else value
+        floats = getattr(getattr(first, "dtype", None), "is_floating_point", False)
+        if node.op != "call_function" or not read or not floats:
             continue
         before = owner.get(read[0]) if len(read) == 1 else None
         if before is not None and _follows(node, read[0]):
@@ -226,12 +225,6 @@ def _grouped(nodes: Sequence[Node]) -> list[SourceLayer]:
         elif operator(node) not in {*VIEWS, "getitem"}:
             owner[node] = SourceLayer(node, [node])
     return list({id(layer): layer for layer in owner.values()}.values())
-
-
-def _computes_floats(node: Node) -> bool:
-    value = node.meta.get("val")
-    first = value[0] if isinstance(value, (tuple, list)) and value else value
-    return bool(getattr(getattr(first, "dtype", None), "is_floating_point", False))
 
 
 def _follows(node: Node, before: Node) -> bool:

@@ -18,6 +18,15 @@ POINTS = 4096  # of a value, from which its usual size is computed
 USUAL = 99.9  # percent of the values are at most so large
 
 
+def finite(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The values of both, flat and in float64, where both are finite."""
+    import numpy as np
+
+    x, y = a.reshape(-1).astype(np.float64), b.reshape(-1).astype(np.float64)
+    fine = np.isfinite(x) & np.isfinite(y)
+    return (x, y) if fine.all() else (x[fine], y[fine])
+
+
 @dataclass
 class Power:
     """Energy of a signal and of what was added to it, where both are finite."""
@@ -27,11 +36,7 @@ class Power:
 
     def add(self, source: np.ndarray, output: np.ndarray) -> None:
         """One run."""
-        import numpy as np
-
-        w, f = source.reshape(-1).astype(np.float64), output.reshape(-1).astype(np.float64)
-        fine = np.isfinite(w) & np.isfinite(f)
-        w, f = (w, f) if fine.all() else (w[fine], f[fine])
+        w, f = finite(source, output)
         error = f - w
         self.signal += float(w @ w)
         self.noise += float(error @ error)

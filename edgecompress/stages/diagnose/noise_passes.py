@@ -145,15 +145,11 @@ def _chosen(
         output, match = next(pair for pair in reversed(several) if pair[1].cosine > best - ALIKE)
         first = several[0][0].row  # whose weights they are: what follows it has none
         row = {**output.row, "operator": first["operator"], "type": first["type"]}
-        pairs.append(_pair(source, nodes[match.source], dataclasses.replace(output, row=row), match))
+        node = nodes[match.source]
+        layer, output = source.owner[node], dataclasses.replace(output, row=row)
+        noise = LayerNoise(*output.extremes, axis=_channels(layer, node))
+        pairs.append(MatchedLayer(layer, node, output, match.axes, noise, [], []))
     return pairs
-
-
-def _pair(source: SourceProgram, node: Node, output: LayerValues, match: align.Match) -> MatchedLayer:
-    layer = source.owner[node]
-    return MatchedLayer(
-        layer, node, output, match.axes, LayerNoise(*output.extremes, axis=_channels(layer, node)), [], []
-    )
 
 
 def _channels(layer: SourceLayer, node: Node) -> int:

@@ -50,6 +50,8 @@ def layers(facts: Facts) -> TextTable:
 
 def _layer(row: Facts, place: int, guilty: bool) -> tuple[str, ...]:
     outlier = DASH if row["outlier"] is None else f"{row['outlier']:.1f},{GAP}channel{GAP}{row['channel']}"
+    part = row["clipped"]
+    clipped = DASH if not part else f"{100 * part:.2f} %" if part >= 1e-4 else "< 0.01 %"
     return (
         f"{'→ ' if guilty else ''}{place} {row['name']}",
         *(str(row[key] or DASH) for key in ("operator", "type", "dtype")),
@@ -58,16 +60,10 @@ def _layer(row: Facts, place: int, guilty: bool) -> tuple[str, ...]:
         DASH if row["effect"] is None else f"{row['effect']:.2g}",
         *(span(row[key]) for key in ("range", "found")),
         outlier,
-        _share(row["clipped"]),
+        clipped,
         str(row["not_finite"] or DASH),
         str(row["reason"]),
     )
-
-
-def _share(part: float | None) -> str:
-    if not part:
-        return DASH
-    return f"{100 * part:.2f} %" if part >= 1e-4 else "< 0.01 %"
 
 
 def outputs(facts: Facts) -> TextTable:
@@ -120,9 +116,10 @@ def page(facts: Facts) -> str:
     drawn = {figure.name: figure for figure in figures.every(facts)}
     top = tag("header", tag("p", "edgecompress diagnosis", class_="kicker"), tag("h1", bdi(_title(facts))))
     pictures = _figures("beside", drawn["sqnr"], drawn["effects"])
+    values = _figures("", drawn["ranges"], drawn["channels"], drawn["values"])
     parts = (
         html.section("Where the noise comes from", pictures, html.as_table(html.NO_VARIANT, outputs(facts))),
-        *_section("What the values are", _figures("", drawn["ranges"], drawn["channels"], drawn["values"])),
+        *([html.section("What the values are", values)] if values else []),
         html.section("Every layer", html.as_table(html.NO_VARIANT, layers(facts))),
         html.section("What was run", html.as_table(html.NO_VARIANT, about(facts))),
     )
@@ -133,21 +130,13 @@ def _verdict(facts: Facts) -> Raw:
     title, how = advice(facts)
     good = not facts["advice"]
     sign = tag("span", "✓" if good else "→", class_="sign", aria_hidden="true")
-    sentences = [tag("p", title, class_="kicker"), tag("p", bdi(facts["says"]), class_="sentence"), _marked(how)]
+    marked = [tag("code", part) if i % 2 else part for i, part in enumerate(how.split("`"))]
+    sentences = [tag("p", title, class_="kicker"), tag("p", bdi(facts["says"]), class_="sentence")]
+    sentences.append(tag("p", marked, class_="how") if how else Raw(""))
     section = {"class_": f"verdict {'ok' if good else 'bad'}", "aria_label": "Verdict"}
     return tag("section", tag("div", sign, tag("div", sentences), class_="says"), **section)
-
-
-def _marked(words: str) -> Raw:
-    """Words of ours, in which `code` is marked."""
-    parts = [tag("code", part) if i % 2 else part for i, part in enumerate(words.split("`"))]
-    return tag("p", parts, class_="how") if words else Raw("")
 
 
 def _figures(shape: str, *shown: Figure) -> Raw:
     drawn = [html.as_figure(html.NO_VARIANT, figure) for figure in shown if figure.caption]
     return tag("div", drawn, class_=f"figures {shape}".strip()) if drawn else Raw("")
-
-
-def _section(title: str, *parts: Raw) -> list[Raw]:
-    return [html.section(title, *parts)] if any(parts) else []
