@@ -58,3 +58,45 @@ def test_a_broken_command_is_one_line_and_the_others_go_on(code: str, tmp_path: 
     assert edgecompress(tmp_path, "profiles").returncode == 0
     ended = edgecompress(tmp_path, "broken")
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and "broken" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ('HELP = "a"\nORDER = "first"\n', "ORDER is 'first', and is to be a int"),
+        ('HELP = (\n    "over two "\n    "lines"\n)\n', "its file has no HELP in plain text on one line"),
+        ('HLEP = "a"\n', "its file has no HELP in plain text on one line"),
+    ],
+)
+def test_a_command_with_a_wrong_constant_is_left_out_with_a_line(told: str, says: str, tmp_path: Path) -> None:
+    plugins.plugin(tmp_path, "commands", "odd", f"{told}\ndef run(args):\n    return 0\n")
+    assert edgecompress(tmp_path, "--version").returncode == 0
+    ended = edgecompress(tmp_path, "odd")
+    assert ended.returncode == 2 and says in ended.stderr and "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise KeyError('x')", "command 'odd' of module plugin_odd raised KeyError: 'x'; report it to its author"),
+        ("pass", "command 'odd' of module plugin_odd returned None, and no exit code"),
+    ],
+)
+def test_a_command_that_breaks_names_its_author(body: str, says: str, tmp_path: Path) -> None:
+    plugins.plugin(tmp_path, "commands", "odd", f'HELP = "a"\n\n\ndef run(args):\n    {body}\n')
+    ended = edgecompress(tmp_path, "odd")
+    assert ended.returncode == 3 and ended.stderr == f"edgecompress: error: {says}\n"
+
+
+def test_a_name_that_is_taken_and_an_entry_point_to_nothing_are_told(tmp_path: Path) -> None:
+    plugins.plugin(tmp_path, "commands", "deploy", 'HELP = "mine"\n')
+    assert (
+        "left out: command 'deploy' of distribution plugin-deploy: edgecompress has one"
+        in edgecompress(tmp_path, "--help").stderr
+    )
+    plugins.plugin(tmp_path, "techniques", "gone", "")
+    (tmp_path / "plugin_gone.py").unlink()
+    assert (
+        'no module plugin_gone; correct its entry point, gone = "plugin_gone"'
+        in edgecompress(tmp_path, "techniques").stderr
+    )

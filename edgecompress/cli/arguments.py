@@ -47,7 +47,7 @@ def argument(*names: str, **settings: Unpack[Settings]) -> Argument:
 def asked(name: str, **changes: Unpack[Settings]) -> Argument:
     """The argument of a keyword of requests or options; `changes`: what this command has otherwise."""
     keyword = KEYWORDS[name]
-    told: Settings = {"dest": name, "help": keyword.help}
+    told: Settings = {"dest": name, "help": keyword.help.replace("%", "%%")}
     if keyword.default not in (None, "", ()) and keyword.kind is not bool:
         told["help"] += f" (default: {keyword.default})"
     if keyword.shown:
@@ -112,11 +112,7 @@ THREADS = asked("threads", type=int, default=None, help="threads per inference (
 SHIPPED_THREADS = asked(
     "threads", type=int, default=None, help="threads per inference (default: as many as it shipped with)"
 )
-STRICT = argument(
-    "--strict",
-    action="store_true",
-    help="refuse what intervals of 95 %% leave undecided, too (limits.strict = true)",
-)
+STRICT = asked("strict")
 RUNNING = (asked("offline"), asked("remeasure"), asked("store"))
 BEFOREHAND = (asked("samples"), asked("batch"), asked("seed"), asked("settings"), asked("offline"), asked("store"))
 
@@ -140,8 +136,6 @@ def request_of(args: argparse.Namespace) -> JobRequest:
     if "only" in given:
         given["only"] = ",".join(given["only"])
     given["settings"] = settings_of(args.settings, "limits.items_lost=2")
-    if getattr(args, "strict", False):
-        given["settings"]["limits.strict"] = True
     return cast("JobRequest", given)
 
 

@@ -93,7 +93,20 @@ def _run(words: Sequence[str]) -> int:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path.split(os.pathsep)))
     if getattr(args, "offline", False):
         os.environ["EDGECOMPRESS_OFFLINE"] = "1"  # nor is anything fetched before the first stage
-    return int(args.command(args))
+    try:
+        code = args.command(args)
+    except (EdgeError, OSError):
+        raise
+    except Exception as error:
+        if args.owner.startswith("edgecompress."):
+            raise
+        said = f"{type(error).__name__}: {error}"
+        raise StageFailed(
+            f"command '{words[0]}' of module {args.owner} raised {said}; report it to its author"
+        ) from error
+    if not isinstance(code, int):
+        raise StageFailed(f"command '{words[0]}' of module {args.owner} returned {code!r}, and no exit code")
+    return code
 
 
 def _word(word: str) -> str:
@@ -229,9 +242,13 @@ def commands() -> list[tuple[str, dict[str, str]]]:
 
     def place(entry: tuple[str, dict[str, str]]) -> tuple[int, int, int]:
         name, head = entry
+        order = head.get("ORDER", "")
         listed = [*LISTS].index(name) if name in LISTS else 0
-        return purposes.index(head.get("PURPOSE", "others")), int(head.get("ORDER", 100)), listed
+        return purposes.index(head.get("PURPOSE", "others")), int(order) if order.isdigit() else 100, listed
 
+    for name, head in told.items():
+        if "HELP" not in head:
+            registry.left_out(f"command '{name}': its file has no HELP in plain text on one line")
     return sorted(((name, head) for name, head in told.items() if "HELP" in head), key=place)
 
 
@@ -272,7 +289,7 @@ def _add(below: argparse._SubParsersAction[Any], name: str, command: CommandPlug
         return
     if not command.run:
         raise InputError(f"command '{name}' defines neither run nor COMMANDS; see CONTRIBUTING.md")
-    parser.set_defaults(command=command.run)
+    parser.set_defaults(command=command.run, owner=getattr(command.run, "__module__", ""))
     for each in (*(COMMON if not told or told.common else ()), *command.arguments):
         parser.add_argument(*each.names, **each.settings)
 

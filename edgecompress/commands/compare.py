@@ -42,7 +42,7 @@ def compare(
     paths: Sequence[Path | str],
     request: ComparisonRequest | None = None,
     *,
-    fail_if: Sequence[str] = (),
+    fail_if: str | Sequence[str] = (),
     strict: bool = False,
     across_models: bool = False,
 ) -> ReportComparison:
@@ -53,7 +53,10 @@ def compare(
     Raises InputError for a path, variant or gate that is wrong, and for reports of different models. A failed gate
     raises nothing: see `exit_code`.
     """
-    request = request or ComparisonRequest(tuple(fail_if), strict, across_models)
+    if isinstance(paths, str) or (request is not None and not isinstance(request, ComparisonRequest)):
+        raise InputError("compare: give a list of reports, the first the baseline, as compare([before, after])")
+    gates = (fail_if,) if isinstance(fail_if, str) else tuple(fail_if)
+    request = request or ComparisonRequest(gates, strict, across_models)
     promises = request.gates()  # before files are read: they are wrong whatever these hold
     return of(_entries(paths, request), promises, request.strict)
 

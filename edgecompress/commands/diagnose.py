@@ -90,7 +90,12 @@ def diagnose(
     variant, artifact, items, split, out: see DiagnosisRequest, which may be given in their place. target: by default
     that of the artifact's deploy, else x86. The other keywords are those of `deploy`.
     """
-    request, options = request or DiagnosisRequest(variant, artifact, items, split, out), options or Options()
+    if request is not None and not isinstance(request, DiagnosisRequest):
+        raise InputError(f"request: is a {type(request).__name__}; give a DiagnosisRequest, and the target as target=")
+    own = DiagnosisRequest(variant, artifact, items, split, out)
+    if request and own != DiagnosisRequest():
+        raise InputError("request: give a DiagnosisRequest, or variant, artifact, items, split and out, not both")
+    request, options = request or own, options or Options()
     folder = Path(request.out) if request.out else None
     if folder:
         output_place.check_folder(folder, "--out")

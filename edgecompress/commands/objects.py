@@ -19,7 +19,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.settings import is_factory
 from edgecompress.pipeline import job, store_place
-from edgecompress.pipeline.job_request import Data, How, JobRequest, Model, Options
+from edgecompress.pipeline.job_request import Data, How, JobRequest, Model, Options, checked
 from edgecompress.pipeline.store import Store
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def written(model: Model | None, how: How, options: Options) -> JobRequest:
 
     Raises InputError. A torch module is exported by the request's batch and settings.
     """
+    checked(how)
     given = Given(options, how.get("batch", 1), how.get("settings") or {})
     reference = None if (data := how.get("data")) is None else given.data(data)
     request: JobRequest = {**how, "data": reference}  # type: ignore[typeddict-item]

@@ -166,7 +166,7 @@ def did_you_mean(name: str, known: object) -> str:
         ratios = [difflib.SequenceMatcher(None, each, name).ratio() for each in near]
         alike = sorted(each for each, ratio in zip(near, ratios, strict=True) if ratio == ratios[0])
         return f", did you mean {' or '.join(map(repr, alike))}?"
-    return f"; known: {', '.join(names)}" if names else ""
+    return f"; known: {', '.join(filter(None, names))}" if names else ""
 
 
 def first_line(error: BaseException) -> str:

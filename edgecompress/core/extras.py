@@ -29,16 +29,22 @@ def is_here(name: str) -> bool:
     return (PACKAGE / "extras" / name).is_dir()
 
 
-def part(name: str, module: str) -> ModuleType:
-    """A module of an extra. Raises MissingDependency where the extra is not installed."""
+class Absent(MissingDependency, AttributeError):
+    """What an extra that is not installed would have: so `hasattr(edgecompress, "search")` is an answer."""
+
+
+def part(name: str, module: str, who: str = "") -> ModuleType:
+    """A module of an extra, for an option `who`. Raises Absent where the extra is not installed."""
     if not is_here(name):
-        raise MissingDependency(lacking(name))
+        raise Absent(f"{who}: {lacking(name)}" if who else lacking(name))
     return importlib.import_module(f"edgecompress.extras.{name}.{module}")
 
 
 def lacking(name: str) -> str:
     """That an extra is not installed, and what to do."""
-    return f"the extra '{name}' is not here; install edgecompress whole: pip install --force-reinstall edgecompress"
+    return (
+        f"the extra '{name}' is not here; install edgecompress whole, in its checkout: pip install --force-reinstall ."
+    )
 
 
 def lost(name: str, brought: Mapping[str, tuple[str, ...]]) -> str:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="Plugin")
 Options: TypeAlias = Any  # an instance of a plug-in's own class of that name
 STABLE, EXPERIMENTAL = "stable", "experimental"
+PLAIN: Mapping[str, type] = {kind.__name__: kind for kind in (bool, int, str)}  # types of constants that are checked
 APPLIED = {"beside": "apply"}  # of a field that only what has an `apply` can have
 
 
@@ -366,7 +367,9 @@ class SectionPlugin(Plugin):
     data: Any = field(default=None, metadata={"key": "Data"})
     """The class of its data, a reporting.model.Part, or a list of one: the schema and the checks of a reader."""
     found: Callable[[Request, ReportRequest, Report], Any] | None = None
-    """Its data, by what the stage of the report was given (artifacts by role) and what is in the report by then."""
+    """Its data, by what the stage of the report was given and what is in the report by then: `request.inputs` has
+    "source", "samples" and "golden", and of each variant "NAME/artifact" and "NAME/verdict". Afterwards they are
+    `report.rest[KEY]`."""
     profiler: str = ""
     """The profiler whose findings it shows, in the place of their words."""
     shape: Mapping[str, Json] = field(default_factory=dict)
@@ -422,6 +425,11 @@ def described(cls: type[P], name: str, module: ModuleType) -> P:
     known = {f.name: getattr(module, key) for key, f in capabilities(cls).items() if hasattr(module, key)}
     if lacking := [key for key, f in capabilities(cls).items() if required(f) and f.name not in known]:
         raise InputError(f"plug-in '{name}' ({module.__name__}) defines no {', '.join(lacking)}; see CONTRIBUTING.md")
+    for key, f in capabilities(cls).items():
+        kind = PLAIN.get(str(f.type))
+        if kind and f.name in known and not isinstance(known[f.name], kind):
+            what = f"{key} is {known[f.name]!r}, and is to be a {kind.__name__}"
+            raise InputError(f"plug-in '{name}' ({module.__name__}): {what}; see CONTRIBUTING.md")
     return cls(name=name, module=module, **known)
 
 

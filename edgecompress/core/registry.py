@@ -58,7 +58,13 @@ def _others(kind: str) -> dict[str, metadata.EntryPoint]:
 
 def names(kind: str) -> list[str]:
     """Every plug-in of a kind: the files of its folders and the entry points `edgecompress.KIND`."""
-    return sorted({*_own(kind), *_others(kind)})
+    others = _others(kind)
+    for name in others.keys() & _own(kind).keys():
+        of = getattr(others[name].dist, "name", others[name].value)
+        left_out(
+            f"{kind.removesuffix('s')} '{name}' of distribution {of}: edgecompress has one of this name; rename it"
+        )
+    return sorted({*_own(kind), *others})
 
 
 def load(kind: str, name: str) -> ModuleType:
@@ -110,6 +116,8 @@ def _why(error: Exception, point: metadata.EntryPoint) -> str:
     if lacking.split(".")[0] == "edgecompress":
         what = " ".join(str(error).split()) if not isinstance(error, ModuleNotFoundError) else f"no module {lacking}"
         return f"{what} in this version; update the distribution"
+    if point.value.split(".")[0] == lacking.split(".")[0]:
+        return f'no module {lacking}; correct its entry point, {point.name} = "{point.value}"'
     return f"no module {lacking}; run: pip install {lacking.split('.')[0]}"
 
 
@@ -120,13 +128,14 @@ def every(kind: str) -> Iterator[tuple[str, ModuleType]]:
             module = load(kind, name)
             _read(plugins.KINDS[kind], name, module)
         except InputError as error:
-            _say(str(error))
+            left_out(str(error))
             continue
         yield name, module
 
 
 @cache
-def _say(line: str) -> None:
+def left_out(line: str) -> None:
+    """Says once why a plug-in is not used."""
     print(f"edgecompress: left out: {line}", file=sys.stderr)
 
 

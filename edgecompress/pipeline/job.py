@@ -19,7 +19,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
 from edgecompress.core.settings import MOST_THREADS, Device, Profile, Target, Variant
 from edgecompress.core.source import ResolvedSource
-from edgecompress.pipeline.job_request import How, Model, Name, Threads, default, device_of
+from edgecompress.pipeline.job_request import How, Model, Name, Threads, checked, default, device_of
 
 TARGETS = ("variant", "limits", "guard", "search")  # tables of a target that `--set` names without it
 RUN_FLAGS = ("threads", "batch", "seed")
@@ -104,10 +104,12 @@ def job(model: Model | None = None, target: Name = "x86", *, untrusted: bool = F
     `untrusted`: files of ./targets, ./devices and ./profiles count only where they are named by their paths.
     Raises InputError (ConfigError, NotFound) for a name, key or value that is wrong.
     """
-    if unknown := {*how} - {*How.__annotations__}:
-        raise TypeError(f"unknown keyword {sorted(unknown)[0]!r}")
+    checked(how)
     asked: dict[str, Any] = {**{name: default(name) for name in How.__annotations__}, **how}
-    settings, only = asked["settings"] or {}, asked["only"]
+    settings, only = (
+        {**(asked["settings"] or {}), **({"limits.strict": True} if asked["strict"] else {})},
+        asked["only"],
+    )
     laid, own = _laid(settings), not untrusted
     parsed_target = catalog.target(_name(target, "target"), laid["target"], own)
     device = device_of(asked["device"], _name(target, "target"))
@@ -233,6 +235,8 @@ def _laid(settings: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
             laid[first][rest] = value
         else:
             known = (*TARGETS, "preprocess", *laid)
+            if first in known:
+                raise ConfigError(f"--set {key}: write --set {key}.KEY=VALUE for each of its keys")
             raise ConfigError(f"--set {key}: write --set GROUP.KEY=VALUE{did_you_mean(first, known)}")
     return laid
 

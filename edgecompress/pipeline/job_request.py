@@ -65,6 +65,10 @@ class How(TypedDict, total=False):
         Keyword("name or TOML file of a device; of several targets TARGET=DEVICE,... (default: the target's)"),
     ]
     profile: Annotated[Name, Keyword("how to measure: quick, standard, strict, or a TOML file", "standard")]
+    strict: Annotated[
+        bool,
+        Keyword("refuse what intervals of 95 % leave undecided, too (limits.strict = true)", False, bool),
+    ]
     only: Annotated[
         str | Sequence[str], Keyword("variants to build, comma-separated (default: all)", (), list, "VARIANT")
     ]
@@ -133,10 +137,32 @@ class Options:
         return self.listener or progress_line.Line(self.progress)
 
 
+# What a value may be in Python, by what its text is on the command line.
+FORMS: Mapping[type, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "a whole number"),
+    bool: ((bool,), "True or False"),
+    list: ((str, Sequence), "a name, or a list of names"),
+    dict: ((Mapping,), 'a dictionary, as {"limits.items_lost": 2}'),
+}
 KEYWORDS: Mapping[str, Keyword] = {
     **{name: cast("Any", hint).__metadata__[0] for name, hint in JobRequest.__annotations__.items()},
     **{f.name: f.type.__metadata__[0] for f in fields(Options) if hasattr(f.type, "__metadata__")},
 }
+
+
+def checked(how: Mapping[str, object]) -> None:
+    """Raises TypeError for what is no keyword, InputError for a value of another type than its keyword's."""
+    for name, value in how.items():
+        if name not in How.__annotations__:
+            options = f"; give options=Options({name}=...)" if name in Options.__dataclass_fields__ else ""
+            raise TypeError(f"unknown keyword '{name}'{options or did_you_mean(name, How.__annotations__)}")
+        wanted, form = FORMS.get(KEYWORDS[name].kind, ((), ""))
+        if (
+            wanted
+            and value is not None
+            and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted))
+        ):
+            raise InputError(f"{name}: is a {type(value).__name__}; give {form}")
 
 
 def default(name: str) -> Any:
@@ -147,16 +173,22 @@ def default(name: str) -> Any:
 def device_of(device: Devices | None, target: str, targets: Iterable[str] = ()) -> Name | None:
     """The device of a target, None: its own. Raises InputError for one of a target that is not among `targets`."""
     if isinstance(device, str) and "=" in device:
-        pairs = (part.partition("=") for part in device.split(",") if part)
-        device = {name.strip(): place.strip() for name, _, place in pairs}
+        pairs = [[word.strip() for word in part.split("=", 1)] for part in device.split(",")]
+        if not all(len(pair) == 2 and all(pair) for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
+            raise InputError(f"--device {device}: write TARGET=DEVICE once for a target, with commas between them")
+        device = dict(pairs)
     if not isinstance(device, Mapping):
         return device
-    known = [*targets] or [target]
-    if other := next((name for name in device if name not in known and targets), ""):
-        raise InputError(
-            f"--device {other}={device[other]}: no target '{other}' is asked for{did_you_mean(other, known)}"
-        )
-    return device.get(target)
+    known = [*targets]
+    if other := next((name for name in device if known and name not in (*known, *map(_stem, known))), ""):
+        hint = did_you_mean(other, known)
+        raise InputError(f"--device {other}={device[other]}: no target '{other}' is asked for{hint}")
+    return device.get(target) or device.get(_stem(target))
+
+
+def _stem(target: str) -> str:
+    """The name of a target by the path of its file."""
+    return Path(target).stem
 
 
 def keywords(call: Callable[P, T]) -> Callable[P, T]:

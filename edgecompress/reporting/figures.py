@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from edgecompress.core import registry
 from edgecompress.core.json import Json
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, direction
 from edgecompress.core.quantities import unit as unit_of
@@ -17,6 +16,7 @@ from edgecompress.reporting import (
     instructions,
     pareto,
     power,
+    section,
     strength_search,
     training,
     vega,
@@ -35,7 +35,7 @@ from edgecompress.reporting.figure_style import (
 )
 from edgecompress.reporting.formatting import ended, guessed, known, plain, plural, significant, text
 from edgecompress.reporting.latency_figures import ecdf, histogram, strip
-from edgecompress.reporting.model import Report
+from edgecompress.reporting.model import Report, sections
 from edgecompress.reporting.model_variant import Operator, Variant
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
@@ -57,7 +57,7 @@ def every(report: Report) -> list[Figure]:
     return [
         *(make(report) for make in (*own, *smaller, *others)),
         pareto.figure(report, report.pareto),
-        *(figure for section in registry.sections() if section.figures for figure in section.figures(report)),
+        *(figure for each in sections() for figure in section.figures(each, report)),
     ]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from edgecompress.core import registry
 from edgecompress.core.plugins import SectionPlugin
 from edgecompress.core.quantities import CYCLES
 from edgecompress.reporting import (
@@ -26,10 +25,11 @@ from edgecompress.reporting import (
     tables,
     training,
 )
+from edgecompress.reporting import section as told_by
 from edgecompress.reporting.figure_style import Figure, Panel, colour, dash
 from edgecompress.reporting.formatting import interval, known, provenance, text
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
-from edgecompress.reporting.model import SCHEMA, Report
+from edgecompress.reporting.model import SCHEMA, Report, sections
 from edgecompress.reporting.model_numbers import Delta
 from edgecompress.reporting.tables import TextTable
 
@@ -213,8 +213,8 @@ def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
         if table(report).rows:
             near = _titled(report, strength_search.neighbours) if table is strength_search.table else []
             yield section(title, as_table(report, table(report)), *near, fig(*drawn), *_folded(report, *folded))
-    for each in registry.sections():
-        if not (each.profiler or each.place) and each.tables(report)[0].rows:
+    for each in sections():
+        if not (each.profiler or each.place) and told_by.tables(each, report)[0].rows:
             yield section(each.title, *_own(report, each, fig))
 
 
@@ -231,7 +231,7 @@ def _speed(report: Report, rows: Show, fig: Draw) -> Raw:
 
 def _profilers(report: Report, fig: Draw) -> Iterator[Raw]:
     """A section for each profiler that ran; of one that no section shows, its own words."""
-    known_ = {section.profiler: section for section in registry.sections() if section.profiler}
+    known_ = {section.profiler: section for section in sections() if section.profiler}
     for name in (look.profiler for look in report.passes):
         if name not in known_:
             yield section(name, as_table(report, profilers.findings(report, name)))
@@ -241,15 +241,16 @@ def _profilers(report: Report, fig: Draw) -> Iterator[Raw]:
 
 def _own(report: Report, told: SectionPlugin, fig: Draw) -> list[Raw]:
     """The tables and figures of a section that is a plug-in."""
-    first, rest = told.tables(report)[: told.opened], told.tables(report)[told.opened :]
+    made = told_by.tables(told, report)
+    first, rest = made[: told.opened], made[told.opened :]
     shown = [as_table(report, table) for table in first if table.rows or table.empty]
-    drawn = [figure.name for figure in told.figures(report)] if told.figures else []
+    drawn = [figure.name for figure in told_by.figures(told, report)]
     return [*shown, *([fig(*drawn)] if drawn else []), *(more(t.title, as_table(report, t)) for t in rest if t.rows)]
 
 
 def _inside(report: Report, place: str, fig: Draw) -> list[Raw]:
     """The sections that stand in one of ours."""
-    inside = [each for each in registry.sections() if each.place == place]
+    inside = [each for each in sections() if each.place == place]
     return [part for each in inside for part in _own(report, each, fig)]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from edgecompress.core import registry
 from edgecompress.reporting import (
     bottleneck,
     compression,
@@ -20,7 +19,8 @@ from edgecompress.reporting import (
     tables,
     training,
 )
-from edgecompress.reporting.model import Report
+from edgecompress.reporting import section as told_by
+from edgecompress.reporting.model import Report, sections
 from edgecompress.reporting.tables import TextTable
 
 # The tables in their order; one with nothing to tell is left out.
@@ -93,8 +93,8 @@ def page(report: Report) -> str:
 
 def _tables(report: Report) -> list[TextTable]:
     facts = (tables.data(report), environment.table(report), environment.runtimes(report))
-    own = [table for section in registry.sections() if not section.profiler for table in section.tables(report)]
-    looks = [section.tables(report)[0] for section in registry.sections() if section.profiler]
+    own = [table for each in sections() if not each.profiler for table in told_by.tables(each, report)]
+    looks = [told_by.tables(each, report)[0] for each in sections() if each.profiler]
     first = [*(make(report) for make in (*MEASURED, *COMPRESSED)), *own, profilers.findings(report), *looks]
     first += [make(report) for make in PROOF]
     first += [pareto.table(report.pareto)] if len(report.pareto) > 1 else []

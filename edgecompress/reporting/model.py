@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, field
 
 from edgecompress.core import registry
 from edgecompress.core.model import Status
+from edgecompress.core.plugins import SectionPlugin
 from edgecompress.reporting.external_results import MeasuredDevice, MeasuredModel, MeasuredRuntime
 from edgecompress.reporting.model_numbers import (
     Above0,
@@ -271,15 +273,49 @@ class Report(Part, kw_only=True):
         return next((v for v in self.variants if v.name == name), None)
 
 
+def sections() -> list[SectionPlugin]:
+    """Every section that can be told, in order: those of others only with a KEY of their own."""
+    taken = {field.encode_name for field in msgspec.structs.fields(Report)}
+    found = []
+    for section in sorted(registry.sections(), key=lambda each: not _ours(each)):
+        if section.key and section.key in taken:
+            who = f"section '{section.name}' of module {section.module.__name__}"
+            registry.left_out(f"{who}: its KEY, {section.key}, is taken; give it another")
+            continue
+        taken.add(section.key)
+        found.append(section)
+    return sorted(found, key=lambda section: section.order)
+
+
+def _ours(section: SectionPlugin) -> bool:
+    return section.module.__name__.startswith("edgecompress.")
+
+
+T = TypeVar("T")
+
+
+def told(section: SectionPlugin, call: Callable[[], T], nothing: T) -> T:
+    """What a section says; `nothing` where one of another distribution raises: then a line says so."""
+    try:
+        return call()
+    except Exception as error:
+        if _ours(section):
+            raise
+        who = f"section '{section.name}' of module {section.module.__name__}"
+        registry.left_out(f"{who} raised {type(error).__name__}: {error}; report it to its author")
+        return nothing
+
+
 def of(document: object) -> Report:
     """The report that the JSON of one is. Raises ValueError: what is wrong with it, and where."""
     report = msgspec.convert(document, Report)
     assert isinstance(document, Mapping)  # or it had raised
     keys = {field.encode_name for field in msgspec.structs.fields(Report)}
     report.rest = {str(key): value for key, value in document.items() if key not in keys}
-    for section in registry.sections():
+    for section in sections():
         if section.key in report.rest:
-            report.rest[section.key] = msgspec.convert(report.rest[section.key], section.data | None)
+            raw = report.rest[section.key]
+            report.rest[section.key] = told(section, partial(msgspec.convert, raw, section.data | None), raw)
     return report
 
 
@@ -292,7 +328,7 @@ def to_json(report: Report) -> dict[str, Any]:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of what this version writes: every key that it knows is there, and no other."""
-    own = [s for s in registry.sections() if s.key and s.module.__name__.startswith("edgecompress.")]
+    own = [section for section in sections() if section.key and _ours(section)]
     shapes, parts = msgspec.json.schema_components(
         [Report, *(section.data | None for section in own)], ref_template="#/$defs/{name}"
     )

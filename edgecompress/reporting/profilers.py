@@ -10,7 +10,7 @@ import msgspec
 from edgecompress.core import registry
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact
-from edgecompress.reporting.model import Look, Outcome, Report
+from edgecompress.reporting.model import Look, Outcome, Report, sections
 from edgecompress.reporting.model_numbers import Number, Table
 from edgecompress.reporting.tables import TextTable
 
@@ -41,7 +41,7 @@ def _answer(name: str, raw: Table) -> Outcome:
     if "crashed" in raw:
         return Outcome(f"crashed: {raw['crashed']}")
     answer: Table = {key: thinned(value) for key, value in raw.items() if key != "environment"}
-    shape = next((section.shape for section in registry.sections() if section.profiler == name), {})
+    shape = next((section.shape for section in sections() if section.profiler == name), {})
     if wrong := next(_wrong(answer, shape, ""), ""):
         return Outcome(f"its answer cannot be read: {wrong}")
     say = registry.profiler(name).lines if name in registry.names("profilers") else None  # or it was taken away

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
-from edgecompress.core import registry
 from edgecompress.core.model import WARNINGS, Artifact, Request
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import (
@@ -65,7 +65,9 @@ def report(request: Request) -> Report:
         artifact = inputs.get(f"{v.name}/artifact")
         v.roofline = roofline.joined(artifact, roofs.get(v.name))
         v.bottleneck = bottleneck.of_variant(report, v, artifact)
-    report.rest = {section.key: section.found(request, job, report) for section in registry.sections() if section.found}
+    for section in model.sections():
+        if section.found:
+            report.rest[section.key] = model.told(section, partial(section.found, request, job, report), None)
     return _concluded(report)
 
 

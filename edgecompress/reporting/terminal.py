@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from edgecompress.core import registry
 from edgecompress.core.plain_text import aligned, fitted
 from edgecompress.reporting import (
     bottleneck,
@@ -17,11 +16,12 @@ from edgecompress.reporting import (
     external_section,
     precision,
     profilers,
+    section,
     strength_search,
     tables,
 )
 from edgecompress.reporting.formatting import clean
-from edgecompress.reporting.model import Report
+from edgecompress.reporting.model import Report, sections
 from edgecompress.reporting.tables import TextTable
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
         bottleneck.table,
         profilers.findings,
     )
-    others = [section for section in registry.sections() if not section.profiler]
-    shown = [*(make(told) for make in own), *(t for s in others for t in s.tables(told)[: s.opened])]
+    others = [each for each in sections() if not each.profiler]
+    shown = [*(make(told) for make in own), *(t for s in others for t in section.tables(s, told)[: s.opened])]
     for table in (table for table in shown if table.rows):
         yield from ("", _table(table, {}))
 

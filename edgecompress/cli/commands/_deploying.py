@@ -39,7 +39,7 @@ def plans(args: argparse.Namespace) -> tuple[list[tuple[Job, Plan]], Mapping[str
     request = request_of(args)
     if getattr(args, "from_search", ""):
         del request["target"]
-        search = extras.part("search", "search")
+        search = extras.part("search", "search", "--from-search")
         return plan.deploy_all([args.from_search], lambda name: search.found_job(str(name), args.store, request))
     targets = args.target.split(",")
     devices = {name: device_of(request.get("device"), name, targets) for name in targets}

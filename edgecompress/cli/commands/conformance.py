@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
         findings = by_name.check(args.name, args.kind)
     rows = [{key: value for key, value in dataclasses.asdict(f).items() if key != "trace"} for f in findings]
     table = [{**row, "conforms": "no" if row.pop("finding") else "yes"} for row in map(dict, rows)]
-    wrong = [f"{f.kind} {f.name}: {f.finding}" for f in findings if f.finding]
+    said = {f: f.finding.removeprefix(f"{f.kind} {f.name}: ") for f in findings if f.finding}
+    wrong = [f"{f.kind} {f.name}: {finding}" for f, finding in said.items()]
     traces = [f.trace for f in findings if f.trace and args.verbose]
     shown = wrong or ["conforms"] if args.quiet else ["", *wrong] if wrong else []
     console.say(args, rows, "\n".join([*([] if args.quiet else [plain_text.columns(table)]), *shown, *traces]))

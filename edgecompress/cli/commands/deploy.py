@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.cli.progress import Phases
 
-    screen, train = console.open(args), extras.part("search", "train")
+    screen, train = console.open(args), extras.part("search", "train", "--train")
     minutes = train.minutes_of(args.train)
     one_target(args, "--train")
     made, _ = plans(args)

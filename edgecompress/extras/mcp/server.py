@@ -14,7 +14,7 @@ import traceback
 import typing
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional, cast
 
 from edgecompress.core import environments
 from edgecompress.core.errors import BROKE, EdgeError, StageFailed, of_system
@@ -57,12 +57,11 @@ MOST_LAYERS = 20  # of a diagnosis: an answer is to fit into a conversation
 Asked = Mapping[str, Any]  # the arguments of a call, by name
 SOURCE = ("model", "data", "metric", "samples", "threads", "batch", "seed", "settings", "offline", "untrusted")
 PLACE = ("target", "device", "profile", "only")
-STRICT = Keyword("refuse what intervals of 95 % leave undecided, too", False, bool)
 NEEDED = "\0"  # the default of an argument that has none
 OUT = Keyword("output folder; without it dist/TARGET")
 HERE: Mapping[str, Mapping[str, Keyword]] = {  # what a tool has beside the keywords of a job
     "plan": {},
-    "deploy": {"out": OUT, "strict": STRICT, "remeasure": KEYWORDS["remeasure"]},
+    "deploy": {"out": OUT, "strict": KEYWORDS["strict"], "remeasure": KEYWORDS["remeasure"]},
     "report": {"folder": Keyword("the folder that a deploy wrote, as dist/x86", NEEDED)},
     "compare": {
         "reports": Keyword(
@@ -183,8 +182,7 @@ TOOLS: tuple[Callable[[Asked, Listener], object], ...] = (plan, deploy, report, 
 def _request(asked: Asked) -> JobRequest:
     """What of the arguments is the job's, not the run's."""
     told = {name: value for name, value in asked.items() if name in JobRequest.__annotations__ and value is not None}
-    strict = {"limits.strict": True} if asked.get("strict") else {}
-    return JobRequest(**{**told, "settings": {**(asked["settings"] or {}), **strict}})  # type: ignore[typeddict-item]
+    return cast("JobRequest", told)
 
 
 def _planned(asked: Asked) -> tuple[Job, Plan]:
@@ -245,6 +243,9 @@ def serve() -> None:
     server._mcp_server.version = __version__  # else it tells that of the SDK
     for tool in TOOLS:
         server.add_tool(_in_thread(server, tool))
+    for each in server._tool_manager.list_tools():  # an argument that a tool does not know is refused, not ignored
+        each.fn_metadata.arg_model.model_config["extra"] = "forbid"
+        each.fn_metadata.arg_model.model_rebuild(force=True)
     with _protocol_alone():
         server.run()
 

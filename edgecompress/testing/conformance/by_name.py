@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgecompress.core import catalog, environments, extras, registry
-from edgecompress.core.errors import EdgeError, NotFound, did_you_mean
+from edgecompress.core.errors import EdgeError, MissingDependency, NotFound, did_you_mean
 from edgecompress.testing.conformance.commands import check_command
 from edgecompress.testing.conformance.profilers import check_pass
 from edgecompress.testing.conformance.runtimes import check_runtime
@@ -63,7 +63,10 @@ def _checked(kind: str, name: str) -> Finding:
     if kind in catalog.KINDS:
         file = str(catalog.path_of(kind, name))
     else:
-        module = registry.load(kind, name)
+        try:
+            module = registry.load(kind, name)
+        except MissingDependency as error:  # it cannot be imported
+            return Finding(kind.removesuffix("s"), name, "", 0.0, str(error))
         environments.require(module, f"{kind.removesuffix('s')} '{name}'")
         file = str(module.__file__)
     begin, finding, trace = time.monotonic(), "", ""

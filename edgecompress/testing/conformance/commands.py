@@ -32,4 +32,4 @@ def check_command(name: str, tmp_path: Path) -> None:
         for argument in each.arguments:
             action = parser.add_argument(*argument.names, **argument.settings)
             assert action.help, f"{says}: its argument {argument.names[0]} has no help"
-        assert callable(each.run) and each.examples, f"{says}: {each.name} has no examples, or runs nothing"
+        assert callable(each.run), f"{says}: {each.name} runs nothing"

@@ -23,7 +23,10 @@ def check_section(name: str, tmp_path: Path) -> None:
     module = registry.load("sections", name)
     says = f"section {name}"
     check_described(module, SectionPlugin, says)
-    (section,) = (each for each in registry.sections() if each.name == name)
+    section = next((each for each in model.sections() if each.name == name), None)
+    assert section, (
+        f"{says}: its KEY, {getattr(module, 'KEY', '')}, is taken, or its constants are not what they are to be"
+    )
     same = [each.name for each in registry.sections() if section.key and each.key == section.key]
     assert same in ([], [name]), f"{says}: KEY {section.key} is that of {', '.join(same)}"
     assert bool(section.key) == bool(section.found) == (section.data is not None), (

@@ -9,7 +9,7 @@ from edgecompress.cli.main import main
 from edgecompress.core import extras
 from edgecompress.core.errors import MissingDependency
 
-LINE = "the extra 'search' is not here; install edgecompress whole: pip install --force-reinstall edgecompress"
+LINE = "the extra 'search' is not here; install edgecompress whole, in its checkout: pip install --force-reinstall ."
 NAMES = {"Advised", "SearchResult", "advise", "search", "train"}
 
 
