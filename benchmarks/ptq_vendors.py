@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.core.model import Artifact, TensorSpec
-from edgecompress.engines.litert import model_file
+from edgecompress.engines.litert import model_edits, model_file
 from edgecompress.formats import torch_program
 
 Items = Sequence[Mapping[str, Any]]  # numpy arrays
@@ -51,7 +51,7 @@ def ai_edge_quantizer(model: Artifact, items: Items, out: Path) -> Artifact:
     """ai_edge_quantizer's recipe static_wi8_ai8."""
     from ai_edge_quantizer import quantizer, recipe
 
-    data = model_file.with_codes(model.file(".tflite").read_bytes())
+    data = model_edits.completed(model.file(".tflite").read_bytes())
     work = quantizer.Quantizer(memoryview(data), recipe.static_wi8_ai8())
     signature = tflite_signature(data)
     ranges = work.calibrate({signature: [dict(item) for item in items]})
@@ -102,7 +102,7 @@ def from_tflite(model: Artifact, items: Items) -> bytes:
 def tflite_artifact(model: Artifact, data: bytes, out: Path) -> Artifact:
     """The file with the names that edgecompress gave the float one."""
     specs = model.inputs, model.outputs
-    data = model_file.renamed(data, *({s.name: s.name for s in side} for side in specs))
+    data = model_edits.renamed(data, *({s.name: s.name for s in side} for side in specs))
     (out / "model.tflite").write_bytes(data)
     inputs, outputs = (
         like(*pair) for pair in zip(specs, model_file.inputs_and_outputs(data, "model.tflite"), strict=True)

@@ -18,8 +18,7 @@ from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest
-from edgecompress.engines.litert import layer_outputs, quantizer
-from edgecompress.engines.litert import model_file as tflite_file
+from edgecompress.engines.litert import layer_outputs, model_edits, quantizer
 from edgecompress.engines.litert.runtimes import litert, tflite
 from edgecompress.plugins.transports import host
 from edgecompress.testing import zoo
@@ -304,10 +303,10 @@ def test_noise_in_a_file_is_refused_in_one_line_or_harmless_to_every_edit(
         try:
             tflite_file.check(bytes(torn), "torn.tflite")
             inputs, outputs = tflite_file.inputs_and_outputs(bytes(torn), "torn.tflite")
-            twin = tflite_file.with_layer_outputs(
+            twin = model_edits.with_layer_outputs(
                 bytes(torn), {"tap": tflite_file.graph(bytes(torn)).nodes[0].writes[0]}
             )
-            tflite_file.renamed(twin, {s.name: s.name for s in inputs}, {s.name: s.name for s in (*outputs, TAP)})
+            model_edits.renamed(twin, {s.name: s.name for s in inputs}, {s.name: s.name for s in (*outputs, TAP)})
             edited += 1
         except (InputError, StageFailed) as error:
             assert "\n" not in str(error)
@@ -332,10 +331,10 @@ def test_a_file_without_a_signature_is_tapped_and_renamed_by_its_tensors_names(
     (tmp_path / "x.tflite").write_bytes(changed(model, lambda whole: setattr(whole, "signatureDefs", None)))
     own = litert.read(Request({}, tmp_path / "own", {"path": str(tmp_path / "x.tflite")}))
     same_ends(own, tapped(own, tmp_path / "tapped"), samples)
-    data = tflite_file.renamed(own.file(".tflite").read_bytes(), {"image": "x"}, {"output": "y"})
+    data = model_edits.renamed(own.file(".tflite").read_bytes(), {"image": "x"}, {"output": "y"})
     assert [[spec.name for spec in specs] for specs in tflite_file.inputs_and_outputs(data, "it")] == [["x"], ["y"]]
     with pytest.raises(StageFailed, match="has the inputs or outputs image, expected x"):
-        tflite_file.renamed(own.file(".tflite").read_bytes(), {"x": "x"}, {"output": "output"})
+        model_edits.renamed(own.file(".tflite").read_bytes(), {"x": "x"}, {"output": "output"})
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,10 @@ def _run(words: Sequence[str]) -> int:
         os.environ["EDGECOMPRESS_OFFLINE"] = "1"  # nor is anything fetched before the first stage
     try:
         code = args.command(args)
-    except (EdgeError, OSError):
+    except (EdgeError, OSError, streams.ReaderGone):
         raise
     except Exception as error:
-        if args.owner.startswith("edgecompress."):
+        if args.owner.split(".")[0] in ("edgecompress", "__main__"):
             raise
         said = f"{type(error).__name__}: {error}"
         raise StageFailed(

@@ -29,4 +29,4 @@ def test_a_name_for_python_says_what_to_install_and_is_not_listed(name: str) -> 
 @pytest.mark.parametrize("words", ["--train 1m", "--from-search x"])
 def test_an_option_of_deploy_ends_with_bad_input(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["deploy", *words.split()]) == 2
-    assert capsys.readouterr().err == f"edgecompress: error: {LINE}\n"
+    assert capsys.readouterr().err == f"edgecompress: error: {words.split()[0]}: {LINE}\n"
