@@ -19,6 +19,7 @@ from edgecompress.data import tensors
 from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest
 from edgecompress.engines.litert import layer_outputs, model_edits, quantizer
+from edgecompress.engines.litert import model_file as tflite_file
 from edgecompress.engines.litert.runtimes import litert, tflite
 from edgecompress.plugins.transports import host
 from edgecompress.testing import zoo

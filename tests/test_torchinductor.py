@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from edgecompress.core import registry
 from edgecompress.core.errors import MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request
 from edgecompress.data import tensors
