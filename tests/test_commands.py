@@ -63,7 +63,7 @@ def test_a_broken_command_is_one_line_and_the_others_go_on(code: str, tmp_path: 
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ('HELP = "a"\nORDER = "first"\n', "ORDER is 'first', and is to be a int"),
+        ('HELP = "a"\nORDER = "first"\n', "ORDER is 'first', and is to be of type int"),
         ('HELP = (\n    "over two "\n    "lines"\n)\n', "its file has no HELP in plain text on one line"),
         ('HLEP = "a"\n', "its file has no HELP in plain text on one line"),
     ],

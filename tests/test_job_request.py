@@ -56,12 +56,12 @@ def test_what_is_no_keyword_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"only": 3}, "only: is a int; give a name, or a list of names"),
-        ({"samples": "many"}, "samples: is a str; give a whole number"),
-        ({"samples": True}, "samples: is a bool; give a whole number"),
-        ({"settings": ["limits.cosine=1"]}, "settings: is a list; give a dictionary"),
+        ({"only": 3}, "only: is of type int; give a name, or a list of names"),
+        ({"samples": "many"}, "samples: is of type str; give a whole number"),
+        ({"samples": True}, "samples: is of type bool; give a whole number"),
+        ({"settings": ["limits.cosine=1"]}, "settings: is of type list; give a dictionary"),
         ({"settings": {"limits": {"cosine": 1}}}, "--set limits: write --set limits.KEY=VALUE for each of its keys"),
-        ({"strict": 1}, "strict: is a int; give True or False"),
+        ({"strict": 1}, "strict: is of type int; give True or False"),
         ({"device": "x86="}, "--device x86=: write TARGET=DEVICE once for a target"),
         ({"device": "x86=host,x86=host"}, "write TARGET=DEVICE once for a target"),
     ],

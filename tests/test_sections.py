@@ -74,6 +74,7 @@ def test_it_is_in_every_form_and_stays_in_what_a_reader_without_it_writes(instal
         ("loud", {"found": "raise KeyError('rain')"}, "section 'loud' of module plugin_loud raised KeyError: 'rain'"),
         ("torn", {"tables": "raise ValueError('hail')"}, "raised ValueError: hail; report it to its author"),
         ("other", {"found": "return {'words': 3}"}, "section 'other' of module plugin_other raised ValidationError"),
+        ("odd", {"found": "return {'words': object()}"}, "section 'odd' of module plugin_odd raised TypeError"),
         ("greedy", {"key": "variants"}, "section 'greedy' of module plugin_greedy: its KEY, variants, is taken"),
         ("second", {"key": "ladders"}, "its KEY, ladders, is taken; give it another"),
     ],
@@ -85,3 +86,5 @@ def test_one_that_breaks_is_named_and_the_report_is_there_without_it(
     report = model.of(report_inputs.written(report_inputs.request(tmp_path / "made", sessions=1, runs=20)))
     assert "<h2>Variants</h2>" in html.page(report) and "## Variants" in markdown.page(report)
     assert says in capsys.readouterr().err
+    told = [note.text for note in report.notes]
+    assert "key" in given or any(says in text for text in told)

@@ -248,7 +248,11 @@ def commands() -> list[tuple[str, dict[str, str]]]:
 
     for name, head in told.items():
         if "HELP" not in head:
-            registry.left_out(f"command '{name}': its file has no HELP in plain text on one line")
+            try:
+                registry.load("commands", name)
+                registry.left_out(f"command '{name}': its file has no HELP in plain text on one line")
+            except InputError as error:  # it cannot be imported
+                registry.left_out(str(error))
     return sorted(((name, head) for name, head in told.items() if "HELP" in head), key=place)
 
 

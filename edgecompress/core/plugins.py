@@ -428,7 +428,7 @@ def described(cls: type[P], name: str, module: ModuleType) -> P:
     for key, f in capabilities(cls).items():
         kind = PLAIN.get(str(f.type))
         if kind and f.name in known and not isinstance(known[f.name], kind):
-            what = f"{key} is {known[f.name]!r}, and is to be a {kind.__name__}"
+            what = f"{key} is {known[f.name]!r}, and is to be of type {kind.__name__}"
             raise InputError(f"plug-in '{name}' ({module.__name__}): {what}; see CONTRIBUTING.md")
     return cls(name=name, module=module, **known)
 

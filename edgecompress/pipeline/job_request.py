@@ -162,7 +162,7 @@ def checked(how: Mapping[str, object]) -> None:
             and value is not None
             and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted))
         ):
-            raise InputError(f"{name}: is a {type(value).__name__}; give {form}")
+            raise InputError(f"{name}: is of type {type(value).__name__}; give {form}")
 
 
 def default(name: str) -> Any:

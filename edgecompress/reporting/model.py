@@ -277,7 +277,7 @@ def sections() -> list[SectionPlugin]:
     """Every section that can be told, in order: those of others only with a KEY of their own."""
     taken = {field.encode_name for field in msgspec.structs.fields(Report)}
     found = []
-    for section in sorted(registry.sections(), key=lambda each: not _ours(each)):
+    for section in sorted(registry.sections(), key=lambda each: not is_ours(each)):
         if section.key and section.key in taken:
             who = f"section '{section.name}' of module {section.module.__name__}"
             registry.left_out(f"{who}: its KEY, {section.key}, is taken; give it another")
@@ -287,22 +287,26 @@ def sections() -> list[SectionPlugin]:
     return sorted(found, key=lambda section: section.order)
 
 
-def _ours(section: SectionPlugin) -> bool:
+def is_ours(section: SectionPlugin) -> bool:
+    """Whether a section is this package's: what it raises is a fault of ours."""
     return section.module.__name__.startswith("edgecompress.")
 
 
 T = TypeVar("T")
 
 
-def told(section: SectionPlugin, call: Callable[[], T], nothing: T) -> T:
-    """What a section says; `nothing` where one of another distribution raises: then a line says so."""
+def told(section: SectionPlugin, call: Callable[[], T], nothing: T, broken: list[str] | None = None) -> T:
+    """What a section says; `nothing` where one of another distribution raises: then a line says so, in `broken` too."""
     try:
         return call()
     except Exception as error:
-        if _ours(section):
+        if is_ours(section):
             raise
         who = f"section '{section.name}' of module {section.module.__name__}"
-        registry.left_out(f"{who} raised {type(error).__name__}: {error}; report it to its author")
+        line = f"{who} raised {type(error).__name__}: {error}; report it to its author"
+        registry.left_out(line)
+        if broken is not None:
+            broken.append(f"left out: {line}")
         return nothing
 
 
@@ -328,7 +332,7 @@ def to_json(report: Report) -> dict[str, Any]:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of what this version writes: every key that it knows is there, and no other."""
-    own = [section for section in sections() if section.key and _ours(section)]
+    own = [section for section in sections() if section.key and is_ours(section)]
     shapes, parts = msgspec.json.schema_components(
         [Report, *(section.data | None for section in own)], ref_template="#/$defs/{name}"
     )

@@ -9,6 +9,8 @@ from functools import partial
 import msgspec
 
 from edgecompress.core.model import WARNINGS, Artifact, Request
+from edgecompress.core.plain_text import one_line
+from edgecompress.core.plugins import SectionPlugin
 from edgecompress.formats.precision import facts
 from edgecompress.reporting import (
     before_after,
@@ -25,7 +27,7 @@ from edgecompress.reporting import (
     variants,
 )
 from edgecompress.reporting.formatting import clean
-from edgecompress.reporting.model import Choice, Energy, ExternalRow, Report, Run, Setting, StageRow
+from edgecompress.reporting.model import Choice, Energy, ExternalRow, Note, Report, Run, Setting, StageRow
 from edgecompress.reporting.model_numbers import Table
 from edgecompress.reporting.model_variant import SourceArtifact
 from edgecompress.reporting.request import DeclaredSource, ReportRequest
@@ -65,10 +67,23 @@ def report(request: Request) -> Report:
         artifact = inputs.get(f"{v.name}/artifact")
         v.roofline = roofline.joined(artifact, roofs.get(v.name))
         v.bottleneck = bottleneck.of_variant(report, v, artifact)
+    broken = list[str]()
     for section in model.sections():
         if section.found:
-            report.rest[section.key] = model.told(section, partial(section.found, request, job, report), None)
-    return _concluded(report)
+            report.rest[section.key] = model.told(section, partial(_found, section, request, job, report), None, broken)
+    concluded = _concluded(report)
+    for section in model.sections():  # what cannot be shown is told where all read it
+        if not model.is_ours(section):
+            model.told(section, lambda each=section: bool(each.tables(concluded)), False, broken)  # type: ignore[misc]
+    concluded.notes += [Note("warning", one_line(line)) for line in broken]
+    return concluded
+
+
+def _found(section: SectionPlugin, request: Request, job: ReportRequest, report: Report) -> object:
+    """The data of a section, as its class."""
+    assert section.found
+    told = msgspec.to_builtins(section.found(request, job, report))
+    return msgspec.convert(told, section.data | None)
 
 
 def _concluded(report: Report) -> Report:
