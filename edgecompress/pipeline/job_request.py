@@ -1,7 +1,8 @@
 """What a run is asked, each keyword once: its type, its default and its help.
 
 The functions for Python have these keywords (`Unpack[How]`), the command line makes its arguments of them
-(cli/grammar), the tools of `edgecompress mcp` their schema, and `job` makes the effective configuration of a request.
+(cli/arguments.py), the tools of `edgecompress mcp` their schema, and `job` makes the effective configuration of a
+request.
 """
 
 import inspect

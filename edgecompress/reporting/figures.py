@@ -15,8 +15,8 @@ from edgecompress.reporting import (
     external_section,
     instructions,
     pareto,
+    plugin_sections,
     power,
-    section,
     strength_search,
     training,
     vega,
@@ -57,7 +57,7 @@ def every(report: Report) -> list[Figure]:
     return [
         *(make(report) for make in (*own, *smaller, *others)),
         pareto.figure(report, report.pareto),
-        *(figure for each in sections() for figure in section.figures(each, report)),
+        *(figure for each in sections() for figure in plugin_sections.figures(each, report)),
     ]
 
 

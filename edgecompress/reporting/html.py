@@ -19,13 +19,13 @@ from edgecompress.reporting import (
     figures,
     instructions,
     pareto,
+    plugin_sections,
     power,
     profilers,
     strength_search,
     tables,
     training,
 )
-from edgecompress.reporting import section as told_by
 from edgecompress.reporting.figure_style import Figure, Panel, colour, dash
 from edgecompress.reporting.formatting import interval, known, provenance, text
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
@@ -214,7 +214,7 @@ def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
             near = _titled(report, strength_search.neighbours) if table is strength_search.table else []
             yield section(title, as_table(report, table(report)), *near, fig(*drawn), *_folded(report, *folded))
     for each in sections():
-        if not (each.profiler or each.place) and told_by.tables(each, report)[0].rows:
+        if not (each.profiler or each.place) and plugin_sections.tables(each, report)[0].rows:
             yield section(each.title, *_own(report, each, fig))
 
 
@@ -241,10 +241,10 @@ def _profilers(report: Report, fig: Draw) -> Iterator[Raw]:
 
 def _own(report: Report, told: SectionPlugin, fig: Draw) -> list[Raw]:
     """The tables and figures of a section that is a plug-in."""
-    made = told_by.tables(told, report)
+    made = plugin_sections.tables(told, report)
     first, rest = made[: told.opened], made[told.opened :]
     shown = [as_table(report, table) for table in first if table.rows or table.empty]
-    drawn = [figure.name for figure in told_by.figures(told, report)]
+    drawn = [figure.name for figure in plugin_sections.figures(told, report)]
     return [*shown, *([fig(*drawn)] if drawn else []), *(more(t.title, as_table(report, t)) for t in rest if t.rows)]
 
 

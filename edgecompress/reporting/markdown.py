@@ -13,13 +13,13 @@ from edgecompress.reporting import (
     external_section,
     instructions,
     pareto,
+    plugin_sections,
     power,
     profilers,
     strength_search,
     tables,
     training,
 )
-from edgecompress.reporting import section as told_by
 from edgecompress.reporting.model import Report, sections
 from edgecompress.reporting.tables import TextTable
 
@@ -93,8 +93,8 @@ def page(report: Report) -> str:
 
 def _tables(report: Report) -> list[TextTable]:
     facts = (tables.data(report), environment.table(report), environment.runtimes(report))
-    own = [table for each in sections() if not each.profiler for table in told_by.tables(each, report)]
-    looks = [told_by.tables(each, report)[0] for each in sections() if each.profiler]
+    own = [table for each in sections() if not each.profiler for table in plugin_sections.tables(each, report)]
+    looks = [plugin_sections.tables(each, report)[0] for each in sections() if each.profiler]
     first = [*(make(report) for make in (*MEASURED, *COMPRESSED)), *own, profilers.findings(report), *looks]
     first += [make(report) for make in PROOF]
     first += [pareto.table(report.pareto)] if len(report.pareto) > 1 else []

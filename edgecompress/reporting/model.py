@@ -295,7 +295,7 @@ def is_ours(section: SectionPlugin) -> bool:
 T = TypeVar("T")
 
 
-def told(section: SectionPlugin, call: Callable[[], T], nothing: T, broken: list[str] | None = None) -> T:
+def safely(section: SectionPlugin, call: Callable[[], T], nothing: T, broken: list[str] | None = None) -> T:
     """What a section says; `nothing` where one of another distribution raises: then a line says so, in `broken` too."""
     try:
         return call()
@@ -319,7 +319,7 @@ def of(document: object) -> Report:
     for section in sections():
         if section.key in report.rest:
             raw = report.rest[section.key]
-            report.rest[section.key] = told(section, partial(msgspec.convert, raw, section.data | None), raw)
+            report.rest[section.key] = safely(section, partial(msgspec.convert, raw, section.data | None), raw)
     return report
 
 

@@ -70,11 +70,13 @@ def report(request: Request) -> Report:
     broken = list[str]()
     for section in model.sections():
         if section.found:
-            report.rest[section.key] = model.told(section, partial(_found, section, request, job, report), None, broken)
+            report.rest[section.key] = model.safely(
+                section, partial(_found, section, request, job, report), None, broken
+            )
     concluded = _concluded(report)
     for section in model.sections():  # what cannot be shown is told where all read it
         if not model.is_ours(section):
-            model.told(section, lambda each=section: bool(each.tables(concluded)), False, broken)  # type: ignore[misc]
+            model.safely(section, lambda each=section: bool(each.tables(concluded)), False, broken)  # type: ignore[misc]
     concluded.notes += [Note("warning", one_line(line)) for line in broken]
     return concluded
 

@@ -14,9 +14,9 @@ from edgecompress.reporting import (
     compression_gains,
     estimates,
     external_section,
+    plugin_sections,
     precision,
     profilers,
-    section,
     strength_search,
     tables,
 )
@@ -120,7 +120,7 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
         profilers.findings,
     )
     others = [each for each in sections() if not each.profiler]
-    shown = [*(make(told) for make in own), *(t for s in others for t in section.tables(s, told)[: s.opened])]
+    shown = [*(make(told) for make in own), *(t for s in others for t in plugin_sections.tables(s, told)[: s.opened])]
     for table in (table for table in shown if table.rows):
         yield from ("", _table(table, {}))
 

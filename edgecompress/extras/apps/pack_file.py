@@ -24,6 +24,10 @@ class PackedFile:
     bytes: int
     packed_bytes: int
 
+    def facts(self) -> dict[str, str | int]:
+        """It as JSON."""
+        return {"out": str(self.out), "bytes": self.bytes, "packed_bytes": self.packed_bytes}
+
     def __str__(self) -> str:
         return f"{self.out}: {self.bytes:,} bytes, {self.packed_bytes:,} packed"
 

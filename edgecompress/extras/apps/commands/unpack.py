@@ -23,6 +23,5 @@ def run(args: argparse.Namespace) -> int:
     from edgecompress.extras.apps import pack_file
 
     done = pack_file.unpack(args.file, args.out)
-    facts = {"out": str(done.out), "bytes": done.bytes, "packed_bytes": done.packed_bytes}
-    console.say(args, facts, str(done.out if args.quiet else done))
+    console.say(args, done.facts(), str(done.out if args.quiet else done))
     return 0

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from edgecompress.core.plugins import SectionPlugin
 from edgecompress.reporting.figure_style import Figure
-from edgecompress.reporting.model import Report, told
+from edgecompress.reporting.model import Report, safely
 from edgecompress.reporting.tables import TextTable
 
 
 def tables(section: SectionPlugin, report: Report) -> list[TextTable]:
     """Its tables, one at least."""
-    return told(section, lambda: [*section.tables(report)], []) or [TextTable(section.title, (), ())]
+    return safely(section, lambda: [*section.tables(report)], []) or [TextTable(section.title, (), ())]
 
 
 def figures(section: SectionPlugin, report: Report) -> list[Figure]:
     """Its figures."""
     draw = section.figures
-    return told(section, lambda: [*draw(report)], []) if draw else []
+    return safely(section, lambda: [*draw(report)], []) if draw else []
