@@ -6,6 +6,7 @@ import argparse
 import inspect
 import re
 
+import numpy as np
 import pytest
 
 import edgecompress
@@ -76,6 +77,11 @@ def test_a_wrong_keyword_names_the_right_one_or_where_it_belongs() -> None:
         edgecompress.check("net.onnx", smples=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=re.escape("unknown keyword 'untrusted'; give options=Options(untrusted=...)")):
         edgecompress.deploy("net.onnx", untrusted=True)  # type: ignore[call-overload]
+
+
+def test_whole_numbers_of_numpy_are_numbers() -> None:
+    made = job(samples=np.int64(40), seed=np.int32(3))
+    assert (made.source.value.samples, made.context.seed) == (40, 3)
 
 
 def test_strict_is_a_keyword_everywhere() -> None:

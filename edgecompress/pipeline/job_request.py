@@ -9,6 +9,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypedDict, TypeVar, Union, cast
 
@@ -140,7 +141,7 @@ class Options:
 
 # What a value may be in Python, by what its text is on the command line.
 FORMS: Mapping[type, tuple[tuple[type, ...], str]] = {
-    int: ((int,), "a whole number"),
+    int: ((Integral,), "a whole number"),  # of numpy, too
     bool: ((bool,), "True or False"),
     list: ((str, Sequence), "a name, or a list of names"),
     dict: ((Mapping,), 'a dictionary, as {"limits.items_lost": 2}'),
@@ -157,12 +158,9 @@ def checked(how: Mapping[str, object]) -> None:
         if name not in How.__annotations__:
             options = f"; give options=Options({name}=...)" if name in Options.__dataclass_fields__ else ""
             raise TypeError(f"unknown keyword '{name}'{options or did_you_mean(name, How.__annotations__)}")
-        wanted, form = FORMS.get(KEYWORDS[name].kind, ((), ""))
-        if (
-            wanted
-            and value is not None
-            and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted))
-        ):
+        wanted, form = FORMS.get(KEYWORDS[name].kind, ((object,), ""))
+        truth = isinstance(value, bool) and Integral in wanted  # which Python takes for a number
+        if value is not None and (truth or not isinstance(value, wanted)):
             raise InputError(f"{name}: is of type {type(value).__name__}; give {form}")
 
 
