@@ -80,8 +80,8 @@ def test_a_wrong_keyword_names_the_right_one_or_where_it_belongs() -> None:
 
 
 def test_whole_numbers_of_numpy_are_numbers() -> None:
-    made = job(samples=np.int64(40), seed=np.int32(3))
-    assert (made.source.value.samples, made.context.seed) == (40, 3)
+    made = job(batch=np.int64(2), seed=np.int32(3))
+    assert (made.context.batch, made.context.seed) == (2, 3)
 
 
 def test_strict_is_a_keyword_everywhere() -> None:
