@@ -632,7 +632,7 @@ def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes
 _SOUND = (  # odd, and a net
     *("nodes-50000", "training-graph", "outputs-twice", "regex-that-never-ends"),
     *("name-that-climbs", "name-labels", "name-with-markup"),
-    "external-key-unknown",
+    *("external-key-unknown", "scalars"),
 )
 
 
@@ -838,7 +838,10 @@ _LITE: dict[str, Change] = {
     "scale-nan": _quantized([float("nan")], [0]),
     "scale-along-no-axis": _quantized([1.0, 1.0], [0, 0], axis=999),
 }
-_LITE_SOUND = ("input-zero", "name-that-climbs", "operator-without-options")  # to be read
+_LITE_SOUND = (  # to be read: a name that is none gets one of ours
+    *("input-zero", "name-that-climbs", "name-with-escapes", "name-with-nul", "name-of-5-mb"),
+    *("operator-without-options", "inputs-100000"),
+)
 
 
 def _lite_codes(name: str) -> tuple[int, ...]:

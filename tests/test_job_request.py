@@ -1,4 +1,4 @@
-"""Each keyword of a run is declared once: Python, the command line and the tools for assistants say the same of it."""
+"""Each keyword of a run is declared once: Python and the command line say the same of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import edgecompress
 from edgecompress.cli import main
 from edgecompress.cli.arguments import FLAGS
 from edgecompress.core.errors import InputError
-from edgecompress.extras.mcp import server
 from edgecompress.pipeline import job_request
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import KEYWORDS, How, JobRequest
@@ -41,12 +40,6 @@ def test_the_command_line_has_every_keyword_with_its_help() -> None:
             assert str(told[name].help).replace("%%", "%").startswith(keyword.help), name
         flags = told[name].option_strings
         assert flags == ([] if name == "model" else [FLAGS.get(name, f"--{name.replace('_', '-')}")])
-
-
-def test_the_tools_have_the_keywords_with_their_help() -> None:
-    told = server.keywords("deploy")
-    assert JobRequest.__annotations__.keys() <= told.keys()
-    assert all(told[name] == KEYWORDS[name] for name in JobRequest.__annotations__)
 
 
 def test_what_is_no_keyword_is_refused() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from edgecompress.cli.main import main
 from edgecompress.extras.mcp import server as mcp_server
+from edgecompress.pipeline.job_request import KEYWORDS, JobRequest
 
 if TYPE_CHECKING:
     from mcp import ClientSession
@@ -163,3 +164,9 @@ def test_without_the_sdk_one_line_says_what_to_install(
         "edgecompress: error: edgecompress mcp needs mcp-of-nobody>=1, not installed; "
         "run: pip install 'edgecompress[mcp]'\n"
     )
+
+
+def test_the_tools_have_the_keywords_with_their_help() -> None:
+    told = mcp_server.keywords("deploy")
+    assert JobRequest.__annotations__.keys() <= told.keys()
+    assert all(told[name] == KEYWORDS[name] for name in JobRequest.__annotations__)
