@@ -25,11 +25,10 @@ from small_onnx import conv_net, images
 
 import edgecompress
 from edgecompress.cli import main
-from edgecompress.core import catalog, config, plain_file
+from edgecompress.core import catalog, config, extras, plain_file
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.data import npy, npz, pictures
 from edgecompress.engines.null.runtimes import null
-from edgecompress.extras.apps import model_card
 from edgecompress.pipeline.store import Store
 from edgecompress.reporting import external_results
 
@@ -363,9 +362,9 @@ READERS = {
     "npz": npz.arrays,
     "picture": pictures.picture,
     "toml": config.read_toml,
-    "card": model_card.read,
     "net": null.parse,
     "measurement": external_results.read,
+    **({"card": extras.part("apps", "model_card").read} if extras.is_here("apps") else {}),
 }
 
 

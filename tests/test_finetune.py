@@ -29,7 +29,6 @@ from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.demo import net as demo
 from edgecompress.engines.onnx.runtimes import onnx as ort
-from edgecompress.extras.onnx_nets import onnx_import
 from edgecompress.formats import torch_module
 from edgecompress.stages import golden, trace
 from edgecompress.techniques import distill, finetune, prune_channels, qat
@@ -142,6 +141,7 @@ def imported(case: Case, many: bool = True) -> Case:
     answers = golden.run(
         Request({**given, "model": file}, folder(root / "golden"), {"splits": ["test"], "metric": "none"})
     )
+    onnx_import = pytest.importorskip("edgecompress.extras.onnx_nets.onnx_import")
     net = onnx_import.run(Request({**given, "model": file, "golden": answers}, folder(root / "net")))
     return dataclasses.replace(case, root=root, dense=net, model=net)
 

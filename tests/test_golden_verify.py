@@ -338,7 +338,7 @@ def test_outputs_of_other_names_are_paired_by_position_and_other_numbers_are_not
     assert "lost" not in found.facts
     two = dataclasses.replace(net(tmp_path / "two", outputs=2), outputs=(TensorSpec("a", (BATCH, 4)),) * 2)
     with pytest.raises(StageFailed, match="the source has the outputs y, but the artifact has a, a"):
-        verify._pairs(parts["golden"], two)
+        verify.pairs(parts["golden"], two)
 
 
 def test_a_damaged_artifact_fails_and_does_not_pass(tmp_path: Path, parts: dict[str, Artifact]) -> None:

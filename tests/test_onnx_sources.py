@@ -21,9 +21,9 @@ from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import int8_dynamic, onnx_fp16, ptq_int8
 from edgecompress.engines.openvino.runtimes import openvino
 from edgecompress.engines.openvino.techniques import nncf_int8
-from edgecompress.extras.onnx_nets import net as onnx_net
 
 pytestmark = pytest.mark.slow
+onnx_net = pytest.importorskip("edgecompress.extras.onnx_nets.net")
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
 W = np.random.default_rng(1).normal(size=(5, 4)).astype("float32")

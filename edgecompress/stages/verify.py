@@ -106,8 +106,8 @@ def run(request: Request) -> Artifact:
         request.progress(0.8, "comparing")
         reference_answers.keep(Path(scratch), _split(request), request.model, request.out)
         golden = request.inputs["golden"]
-        pairs = _pairs(golden, request.model)
-        defaults = engine_defaults.facts(told.get("defaults"), Path(scratch), _split(request), golden, pairs)
+        names = pairs(golden, request.model)
+        defaults = engine_defaults.facts(told.get("defaults"), Path(scratch), _split(request), golden, names)
         lengths: list[Check] = []
         if request.inputs["samples"].facts.get(LENGTHS):
             text_lengths = extras.part("hugging_face", "text_lengths")
@@ -202,7 +202,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     golden, samples, split = request.inputs["golden"], request.inputs["samples"], _split(request)
     ours = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     folder = Artifact(outputs, "golden")
-    theirs = {name: tensors.load(folder, split, other) for name, other in _pairs(golden, request.model).items()}
+    theirs = {name: tensors.load(folder, split, other) for name, other in pairs(golden, request.model).items()}
     for name in ours:
         output_error.check_shapes(ours[name], theirs[name], name)
     detect = detections.declared(request.options)
@@ -230,7 +230,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     )
 
 
-def _pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
+def pairs(golden: Artifact, model: Artifact) -> dict[str, str]:
     """The artifact's output for each of the source's: by name, else by position."""
     ours = [spec.name for spec in golden.outputs]
     theirs = [spec.name for spec in model.outputs if not spec.feeds]
