@@ -23,6 +23,22 @@ T = TypeVar("T")
 KINDS: Mapping[str, type] = {"targets": Target, "devices": Device, "profiles": Profile}
 SOURCE = DEMO / "source.toml"
 COMMAND_LINE = "command line"  # the origin of a value
+# What people call a target, by what to tell them; the first that has a word of the name counts. No name is like ours.
+MEANT: Mapping[str, str] = {
+    "stm32 mcu microcontroller cortexm esp32 esp8266 arduino rp2040 pico nrf5 teensy zephyr freertos tinyml tflm": "of "
+    "microcontrollers there is ethos-u55, Arm's NPU beside a Cortex-M; on one without it TensorFlow Lite Micro can read "
+    "the model.tflite that its variant int8 has, untried here",
+    "iphone ipad": "give --target ios",
+    "macbook macmini imac applesilicon": "give --target macos",
+    "raspberry raspi rpi": "give --target arm64, to measure there with --device rpi5 or rpi4",
+    "jetson orin xavier": "give --target jetson",
+    "nvidia cuda tensorrt geforce rtx": "give --target gpu, or jetson for a board",
+    "snapdragon qualcomm pixel galaxy samsung mediatek exynos": "give --target android, which computes on the CPU",
+    "browser chrome firefox safari wasm webgpu javascript onnxruntimeweb": "give --target web",
+    "intel amd x64 avx laptop desktop windows linux": "give --target x86, or arm64 for an Arm processor",
+    "aarch64 armv8 graviton neoverse rockchip rk35 cortexa": "give --target arm64",
+    "coral tpu hailo movidius kendryte": "no target computes on this accelerator; arm64 and x86 on the CPU beside it",
+}
 
 
 @dataclass(frozen=True)
@@ -90,7 +106,8 @@ def path_of(kind: str, name: str, own: bool = True) -> Path:
     files = [file for folder in folders(kind) if (file := folder / f"{name}.toml").is_file()]
     one = kind.removesuffix("s")
     if not files:
-        raise NotFound(f"no {one} '{name}'{did_you_mean(name, names(kind))}")
+        meant = _meant(name) if kind == "targets" else ""
+        raise NotFound(f"no {one} '{name}'{meant or did_you_mean(name, names(kind))}")
     if not own and _beside(kind, files[0]):
         place = f"./{files[0].as_posix()}"
         raise InputError(f"--untrusted: {one} '{name}' is in the folder that you are in; name it by its path, {place}")
@@ -98,6 +115,14 @@ def path_of(kind: str, name: str, own: bool = True) -> Path:
         place = f"./{files[-1].as_posix()}"
         raise InputError(f"{place} has the same name as an installed {one}; rename the file, or give its path, {place}")
     return files[0]
+
+
+def _meant(name: str) -> str:
+    """`: give --target ios`, of a name in MEANT; of one that a device has, that it is one; else ""."""
+    plain = "".join(filter(str.isalnum, name.lower()))
+    told = [says for words, says in MEANT.items() if any(word in plain for word in words.split())][:1]
+    device = [f"--device {name} is where it is measured"] if name in names("devices") else []
+    return f": {'; '.join((*told, *device))}" if told or device else ""
 
 
 def _beside(kind: str, file: Path) -> bool:
