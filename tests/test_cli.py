@@ -370,6 +370,19 @@ def test_off_a_terminal_each_epoch_is_a_line_and_else_each_minute(
         assert [text.strip().removeprefix("qat: ").partition(" (50%")[0] for text in said] == expected
 
 
+def test_off_a_terminal_what_all_variants_wait_for_says_how_far_it_is_after_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: Told
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(progress_module, "time", clock)
+    with Progress(console.open(args()), args()) as progress:
+        for variants, begin in (((), 110.0), (("int8",), 120.0)):
+            for clock.now, kind in ((begin, "started"), (begin + 1, "progress"), (begin + 6, "progress")):
+                event = Event(kind, Stage("s", "x:y", variants=variants), fraction=0.5, what=f"{clock.now:.0f}")  # type: ignore[arg-type]
+                progress(event)
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [["s:", "116"]]
+
+
 def test_the_time_left_counts_down_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
     monkeypatch.setattr(progress_module, "time", clock)

@@ -211,11 +211,12 @@ def test_how_many_items_are_read_is_told_meanwhile(
     monkeypatch.setattr(data, "TOLD_S", 0.0)
     told = list[tuple[float, str]]()
     options = json.loads(json.dumps({"source": dataclasses.asdict(Source("nets:build", "", samples=4))}))
-    options["source"]["data"] = factory(lambda split: numbered(100))
+    options["source"]["data"] = factory(lambda split: [*numbered(3)] if split == "test" else numbered(100))
     data.run(Request({}, tmp_path, options, Context(seed=0), progress=lambda done, what: told.append((done, what))))
     assert [what.partition(",")[0] for _, what in told if "items" in what][:4] == [
-        f"calibrate: {n} items read" for n in (1, 2, 3, 4)
+        f"calibrate: {n} of 4 items read" for n in (1, 2, 3, 4)
     ]
+    assert any(what.startswith("test: 3 of 3 items read") for _, what in told)
     assert [done for done, _ in told] == sorted(done for done, _ in told) and told[-1][0] <= 1
     assert all(what.endswith(" per second") for _, what in told if "items" in what)
 

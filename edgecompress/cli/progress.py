@@ -1,6 +1,7 @@
 """What a run shows while it goes on: its phases, a live line with the time left; verbose, each stage.
 
-Off a terminal, in the place of the live line: a line for each epoch of training, and one a minute.
+Off a terminal, in the place of the live line: a line for each epoch of training, and one a minute; what all variants
+wait for, such as the data, tells how far it is after seconds.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yell
 ROUND = "race/round-"  # what the stages of a race are called
 WARNING = "warning: "
 SILENCE_S = 60.0  # off a terminal, at most, while a stage tells of its progress
+FIRST_S = 5.0  # the same of the first word of a stage that all variants wait for
 
 
 class Progress:
@@ -36,7 +38,7 @@ class Progress:
         from rich.progress import Progress as Bar
 
         self.screen, self.verbose = screen, 0 if args.quiet else args.verbose
-        self.quiet, self.told = args.quiet, set[str]()
+        self.quiet, self.told, self.silent_s = args.quiet, set[str](), SILENCE_S
         self.spoke_s = time.monotonic()
         words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
         hidden = not screen.is_terminal or args.quiet
@@ -55,6 +57,8 @@ class Progress:
 
     def __call__(self, event: Event) -> None:
         """Takes in one event of the run."""
+        if event.kind == "started" and not event.stage.variants:
+            self.spoke_s, self.silent_s = time.monotonic(), FIRST_S
         if event.kind == "ended" and event.outcome:
             self._ended(event.outcome, raised=not event.stage.variants)
             # what it found out about the source is told once, however many targets it is for
@@ -66,10 +70,10 @@ class Progress:
         what = self.doing(event)
         left = Countdown(event)
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
-        often = AFTER_EPOCH in event.what or time.monotonic() - self.spoke_s >= SILENCE_S
+        often = AFTER_EPOCH in event.what or time.monotonic() - self.spoke_s >= self.silent_s
         stays = self.verbose > 1 or (often and not self.quiet)  # this progress gets a line that does
         if event.kind == "progress" and not self.screen.is_terminal and stays:
-            self.spoke_s = time.monotonic()
+            self.spoke_s, self.silent_s = time.monotonic(), SILENCE_S
             rest = "" if AFTER_EPOCH in event.what else f" ({event.fraction:.0%}, {left})"  # training tells of its own
             line(self.screen, f"       {event.stage.name}: {event.what}{rest}")
 

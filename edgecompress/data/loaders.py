@@ -6,7 +6,7 @@ Every source is read as a stream, so that no set of data is ever whole in memory
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, Union
@@ -35,10 +35,11 @@ TEXTS = (".jsonl", ".tsv", ".csv", ".txt")
 
 @dataclass(frozen=True)
 class Feed:
-    """A function per split, or one under WHOLE, that yields its items; and the class names, if known."""
+    """A function per split, or one under WHOLE, that yields its items; if known, the class names, how many items."""
 
     sets: Mapping[str, Items]
     classes: Sequence[str] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def feed(source: Source, request: Request, splits: Sequence[str] = SPLITS) -> Feed:
@@ -46,7 +47,7 @@ def feed(source: Source, request: Request, splits: Sequence[str] = SPLITS) -> Fe
     every = _every(source, request, splits)
     asked = {split: items for split, items in every.sets.items() if split in (*splits, WHOLE)}
     sets = {split: _padded(_numbered(items, source.labels), source.pad) for split, items in asked.items()}
-    return Feed(sets, every.classes)
+    return Feed(sets, every.classes, every.counts)
 
 
 def _numbered(items: Items, classes: Sequence[str]) -> Items:
@@ -158,6 +159,7 @@ def _factory(reference: str, splits: Sequence[str]) -> Feed:
     """
     call = user_code.function(reference)
     sets: dict[str, Items] = {}
+    counts: dict[str, int] = {}
     for split in splits:
         try:
             items = call(split)
@@ -167,7 +169,8 @@ def _factory(reference: str, splits: Sequence[str]) -> Feed:
             ) from error
         if items is not None:
             sets[split] = _yielded(items, f"{reference}('{split}')")
-    return Feed(sets)
+            counts |= {split: len(items)} if isinstance(items, Sized) else {}
+    return Feed(sets, counts=counts)
 
 
 def _yielded(yielded: Iterable[Inputs | tuple[Inputs, ArrayLike | None]], where: str) -> Items:
@@ -329,17 +332,17 @@ def _images(path: Path, source: Source, seed: int | None) -> Feed:
     parts = {split: path / name for split, name in called.items()} or {WHOLE: path}
     folders = {split: _shown_folders(part) for split, part in parts.items()}
     classes = list(source.labels) or sorted({f.name for each in folders.values() for f in each})
-    sets, filled = {}, set[str]()
+    sets, counts, filled = {}, {}, set[str]()
     for split, each in folders.items():
         files = [(file, _class(folder, classes)) for folder in each for file in pictures_in(folder)]
         if not files:
             part = parts[split]
             raise InputError(f"{part}: contains no .npy file, and no images in one folder per class{elsewhere(part)}")
-        sets[split] = _pictured(files, seed)
+        sets[split], counts[split] = _pictured(files, seed), len(files)
         filled |= {file.parent.name for file, _ in files}
     if not source.labels and (empty := sorted({*classes} - filled)):
         raise InputError(f"{path}: the folder '{empty[0]}' has no image; remove it, or name the classes as `labels`")
-    return Feed(sets, classes)
+    return Feed(sets, classes, counts)
 
 
 def _shown_folders(folder: Path) -> list[Path]:

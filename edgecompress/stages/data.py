@@ -69,9 +69,9 @@ def run(request: Request) -> Artifact:
     first = 0  # of the test items, in the set that they came from
     groups = _groups(feed.sets)
     for index, (origin, splits) in enumerate(groups.items()):
-        request.progress(index / len(groups), f"{origin or 'data'}: reading")
         most = None if limit is None else limit * len(splits)
-        items = _counted(feed.sets[origin](most), request, origin or "data", (index, len(groups), most))
+        known = [each for each in (most, feed.counts.get(origin)) if each is not None]
+        items = _counted(feed.sets[origin](most), request, origin, (index, len(groups), min(known, default=None)))
         if splits == (origin,):
             writers[origin] = _write(request.out / origin, _named(items, origin), source.preprocess)
         else:
@@ -108,7 +108,7 @@ def training(request: Request) -> Artifact:
     feed = loaders.feed(source, request, (TRAIN,))
     if TRAIN not in feed.sets:
         return Artifact(request.out, "samples", facts={"splits": {TRAIN: 0}}).write()
-    items = _counted(feed.sets[TRAIN](None), request, TRAIN, (0, 1, None))
+    items = _counted(feed.sets[TRAIN](None), request, TRAIN, (0, 1, feed.counts.get(TRAIN)))
     writer = _write(request.out / TRAIN, _named(items, TRAIN), source.preprocess)
     _number_classes(source, {TRAIN: writer})
     labelled = tensors.LABELS in writer.columns
@@ -286,12 +286,14 @@ def _counted(items: Iterable[Item], request: Request, what: str, place: tuple[in
     """The items; now and then it is told how many there are by now. `place`: this set, of how many, its items."""
     began = told = time.monotonic()
     index, sets, most = place
+    of, where = f" of {most:,}" if most else "", f"{what}: " if what else ""
+    request.progress(index / sets, f"{where}reading")
     for count, item in enumerate(items, 1):
         yield item
         if (now := time.monotonic()) - told >= TOLD_S:
             told, share = now, min(1.0, count / most) if most else 0.0
-            rate = f"{count:,} items read, {count / (now - began):.3g} per second"
-            request.progress((index + share) / sets, f"{what}: {rate}")
+            rate = f"{count:,}{of} items read, {count / (now - began):.3g} per second"
+            request.progress((index + share) / sets, f"{where}{rate}")
 
 
 def _write(folder: Path, items: Iterator[Item], declared: Preprocess | None) -> ItemWriter:
