@@ -23,6 +23,37 @@ if TYPE_CHECKING:
     from edgecompress.extras.search.train import train
     from edgecompress.pipeline.job_request import Options
 
+    __all__ = [
+        "Advised",
+        "Analysis",
+        "AnalysisRequest",
+        "CheckFailed",
+        "Checked",
+        "ComparisonRequest",
+        "Diagnosis",
+        "DiagnosisRequest",
+        "EdgeError",
+        "InputError",
+        "Options",
+        "Result",
+        "SearchResult",
+        "SensitivityRequest",
+        "StageFailed",
+        "Trimmed",
+        "advise",
+        "analyze",
+        "check",
+        "compare",
+        "deploy",
+        "diagnose",
+        "package",
+        "profile",
+        "search",
+        "train",
+        "trim",
+        "verify",
+    ]
+
 _HOMES = {
     "commands.analyze": ("Analysis", "AnalysisRequest", "SensitivityRequest", "analyze"),
     "commands.check": ("Checked", "check"),
@@ -40,40 +71,12 @@ _HOMES = {
     "pipeline.job_request": ("Options",),
     "core.errors": ("CheckFailed", "EdgeError", "InputError", "StageFailed"),
 }
-__all__ = [
-    "Advised",
-    "Analysis",
-    "AnalysisRequest",
-    "CheckFailed",
-    "Checked",
-    "ComparisonRequest",
-    "Diagnosis",
-    "DiagnosisRequest",
-    "EdgeError",
-    "InputError",
-    "Options",
-    "Result",
-    "SearchResult",
-    "SensitivityRequest",
-    "StageFailed",
-    "Trimmed",
-    "advise",
-    "analyze",
-    "check",
-    "compare",
-    "deploy",
-    "diagnose",
-    "package",
-    "profile",
-    "search",
-    "train",
-    "trim",
-    "verify",
-]
 
 
 def __getattr__(name: str) -> object:
     """The public names are imported from their modules at first use, so `import edgecompress` is cheap."""
+    if name == "__all__":  # a star imports every name, so none of an extra that is not here
+        return [each for each in __dir__() if each != "__version__"]
     home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module 'edgecompress' has no attribute '{name}'")
@@ -91,4 +94,4 @@ def __dir__() -> list[str]:
 
     parts = {home: home.split(".") for home in _HOMES}
     lost = {home for home, (folder, name, *_) in parts.items() if folder == "extras" and not extras.is_here(name)}
-    return sorted({*__all__, "__version__"} - {name for home in lost for name in _HOMES[home]})
+    return sorted({"__version__", *(name for home, names in _HOMES.items() if home not in lost for name in names)})

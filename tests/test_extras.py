@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 NAMES = sorted(folder.name for folder in PACKAGE.glob("extras/*") if (folder / "__init__.py").is_file())
 REPORT = Path(__file__).parent / "data" / "reports" / "2026-11-23-d9abe19.json.gz"
 # The folder of the copy goes first, before that of an editable installation.
+STAR = "from edgecompress import *; import edgecompress; print(edgecompress.__file__)"
 FIRST = "import sys; from pathlib import Path; sys.path.insert(0, str(Path(__file__).parent))\n"
 
 
@@ -74,7 +75,7 @@ def test_without_an_extra_its_commands_are_refused_and_the_core_plans_and_report
     name: str, without: Callable[..., Copy]
 ) -> None:
     copy = without(name)
-    assert copy.python("-c", "import edgecompress; print(edgecompress.__file__)").stdout.startswith(str(copy.package))
+    assert copy.python("-c", STAR).stdout.startswith(str(copy.package))
     listed = {line[2:].split("  ")[0] for line in copy.run("--help").splitlines() if line.startswith("  ")}
     for other, commands in extras.COMMANDS.items():
         assert (other == name) == listed.isdisjoint(commands)

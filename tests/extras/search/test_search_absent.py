@@ -23,7 +23,7 @@ def test_a_name_for_python_says_what_to_install_and_is_not_listed(name: str) -> 
     with pytest.raises(MissingDependency) as caught:
         getattr(edgecompress, name)
     assert str(caught.value) == LINE
-    assert {*edgecompress.__all__} - {*dir(edgecompress)} == NAMES
+    assert not NAMES & {*edgecompress.__all__, *dir(edgecompress)}
 
 
 @pytest.mark.parametrize("words", ["--train 1m", "--from-search x"])
