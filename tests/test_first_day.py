@@ -117,6 +117,11 @@ MISTAKES = {
     "a_variant_of_no_target": Mistake("plan --target x86,web --only int9", "--only int9: no target has .*'int8'"),
     "a_setting_of_no_group": Mistake("plan --set limit.items_lost=1", "--set limit.items_lost: .* 'limits'"),
     "a_setting_that_there_is_not": Mistake("plan --set limits.item_lost=1", "unknown key 'item_lost', .* 'items_lost'"),
+    "a_step_of_nothing": Mistake('plan --set variant.int8.use=""', 'variant int8: .*must not be empty; .*use = "int8"'),
+    "a_step_in_a_source": Mistake(
+        "plan s.toml", r"unknown key 'use'; it is a step .*\[\[variant\]\]",
+        lambda folder: (folder / "s.toml").write_text('model = "net.onnx"\nuse = ""'),
+    ),
     "a_stage_that_there_is_not": Mistake("plan --until goldn", "--until goldn: .* 'golden'"),
     "another_name_of_a_metric": Mistake("plan --metric accuracy", "no metric 'accuracy' .* did you mean 'top1'"),
     "a_model_that_is_not_there": Mistake("plan none.onnx --data images.npz", "none.onnx: no such model file; give"),

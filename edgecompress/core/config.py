@@ -26,6 +26,8 @@ SHOWN = 100  # characters of a wrong value
 # It is parsed in quadratic time. A word is looked at from its beginning alone, and given back by no character.
 DOTTED = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){64}""")
 RENAMED = {"passes": "profilers"}  # keys of a TOML file: what older versions called them
+# Keys of another file or table than people look for them in
+ELSEWHERE = {"use": 'it is a step of a target\'s variant: write compress = [{ use = "int8" }] under [[variant]]'}
 
 
 def read_toml(path: Path) -> dict[str, object]:
@@ -81,7 +83,8 @@ def build(cls: type[T], table: Mapping[str, object], where: str) -> T:
         if key not in fields:
             if (now := RENAMED.get(key, "")) in fields:
                 raise ConfigError(f"{where}: '{key}' was renamed to '{now}' in edgecompress 0.2; use the new name")
-            raise ConfigError(f"{where}: unknown key {_shown(key)}{did_you_mean(key[:SHOWN], fields)}")
+            hint = f"; {ELSEWHERE[key]}" if key in ELSEWHERE else did_you_mean(key[:SHOWN], fields)
+            raise ConfigError(f"{where}: unknown key {_shown(key)}{hint}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in table:

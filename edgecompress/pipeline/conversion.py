@@ -136,8 +136,9 @@ def _export(calls: list[Call], variant: Variant, runtime: ModuleType, where: str
 
 def _technique(table: Mapping[str, Json], start: str, goal: str, where: str) -> tuple[str, dict[str, Json]]:
     """The technique that a step means and its options: by its name, or by the precision it provides."""
-    if "use" not in table:
-        raise ConfigError(f"{where}: key 'use' is missing; give a technique or a precision")
+    if not table.get("use"):
+        lacks = "must not be empty" if "use" in table else "is missing"
+        raise ConfigError(f"{where}: key 'use' {lacks}; write a technique or a precision: use = \"int8\"")
     options = {key: value for key, value in table.items() if key != "use"}
     use = str(table["use"])
     if use in registry.names("techniques"):
