@@ -119,6 +119,8 @@ def test_the_named_output_is_scored() -> None:
             "item 1: label 7 is out of range: .* of a regression give --metric",
         ),
         ("top5", np.zeros((2, 3, 4)), np.zeros(2, int), r"top-5 needs an output \[items, classes\]"),
+        ("top1", np.zeros((2, 3, 4)), np.zeros((2, 3), int), r".*not \[2, 3, 4\]; .*give --metric perplexity"),
+        ("top1", np.zeros((2, 3, 4, 4)), np.zeros((2, 4, 4), int), r".*give --metric miou"),
         ("mse", np.zeros((2, 3)), np.zeros(2), r"it needs labels of the output's shape \[2, 3\], but they"),
     ],
 )

@@ -56,7 +56,11 @@ def top(k: int, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     import numpy as np
 
     if logits.ndim != 2:
-        raise InputError(f"top-{k} needs an output [items, classes], not {list(logits.shape)}; name your own metric")
+        fits = labels.dtype.kind in "iu" and labels.ndim == logits.ndim - 1
+        give = "of a language model, which scores each token, give --metric perplexity"
+        give = {3: give, 4: "of a segmentation give --metric miou"}.get(logits.ndim) if fits else None
+        needs = f"top-{k} needs an output [items, classes], not {list(logits.shape)}"
+        raise InputError(f"{needs}; {give or 'name your own metric'}")
     index = _classes(logits, labels)[:, None]
     own = np.take_along_axis(logits, index, axis=1)
     before = (logits > own) | ((logits == own) & (np.arange(logits.shape[1]) < index))
