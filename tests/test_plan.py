@@ -77,6 +77,38 @@ def test_only_keeps_the_named_variants() -> None:
     assert [c.name for c in plan.deploy(demo(only=("fp32",))).candidates] == ["fp32"]
 
 
+@pytest.mark.parametrize(
+    ("target", "name", "runtime", "technique"),
+    [
+        ("x86", "int4", "onnx", "onnx_int4"),
+        ("x86", "openvino-int4", "openvino", "nncf_int4"),
+        ("x86", "executorch-int4", "executorch", "torchao_int4"),
+        ("arm64", "int4", "litert", "litert_int4"),
+        ("arm64", "fp16", "litert", "litert_fp16"),
+        ("macos", "int4", "coreml", "coreml_int4"),
+    ],
+)
+def test_a_precision_is_a_variant_where_a_technique_gives_it_to_a_runtime_of_the_target(
+    target: str, name: str, runtime: str, technique: str
+) -> None:
+    (candidate,) = plan.deploy(job(target=target, only=name)).candidates
+    assert (candidate.name, candidate.runtime) == (name, runtime) and f"{name}/{technique}" in candidate.made
+
+
+def test_a_precision_without_a_technique_is_no_variant() -> None:
+    for target, name in (("macos", "int8"), ("x86", "sparse"), ("arm64", "openvino-int4")):
+        with pytest.raises(NotFound, match=f"--only {name}: .*{target}.toml has no such variant"):
+            plan.deploy(job(target=target, only=name))
+
+
+def test_of_several_targets_a_precision_is_a_variant_where_none_has_one_of_that_name() -> None:
+    def made(only: str) -> list[list[str]]:
+        plans, _ = plan.deploy_all(["x86", "ios"], lambda name: job(target=name, only=only))
+        return [[c.name for c in steps.candidates] for _, steps in plans]
+
+    assert made("int8,fp16") == [["int8"], ["fp16"]] and made("int4") == [["int4"], ["int4"]]
+
+
 def test_a_runtime_that_is_not_installed_says_what_to_type_and_what_goes_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -70,7 +70,8 @@ class Progress:
         what = self.doing(event)
         left = Countdown(event)
         self.bar.update(self.task, completed=event.fraction, what=what, left=left)
-        often = AFTER_EPOCH in event.what or time.monotonic() - self.spoke_s >= self.silent_s
+        patience_s = SILENCE_S if event.stage.variants else self.silent_s
+        often = AFTER_EPOCH in event.what or time.monotonic() - self.spoke_s >= patience_s
         stays = self.verbose > 1 or (often and not self.quiet)  # this progress gets a line that does
         if event.kind == "progress" and not self.screen.is_terminal and stays:
             self.spoke_s, self.silent_s = time.monotonic(), SILENCE_S

@@ -170,6 +170,13 @@ def _provider(precision: str, start: str, goal: str, where: str) -> str:
     return winners[0]
 
 
+def provides(precision: str, runtime: str) -> bool:
+    """Whether a technique gives the files of a runtime a precision: one on such files, if there are any of these."""
+    made, every = registry.load("runtimes", runtime).FORMAT, registry.techniques()
+    known = [t for t in every if t.writes == made] or [t for t in every if shortest_path(t.writes, [made]) is not None]
+    return bool(precision) and any(precision in (each.provides, *each.synonyms) for each in known)
+
+
 def modules(target: Target, variant: Variant, calls: Iterable[Call]) -> dict[str, ModuleType]:
     """The modules that the calls of a variant need, by their names in errors: "technique 'ptq_int8'"."""
     runtime = variant.runtime or target.runtime

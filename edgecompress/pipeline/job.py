@@ -19,6 +19,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Context, sha256_of
 from edgecompress.core.settings import MOST_THREADS, Device, Profile, Target, Variant
 from edgecompress.core.source import ResolvedSource
+from edgecompress.pipeline import conversion
 from edgecompress.pipeline.job_request import How, Model, Name, Threads, checked, default, device_of
 
 TARGETS = ("variant", "limits", "guard", "search")  # tables of a target that `--set` names without it
@@ -131,6 +132,7 @@ def job(model: Model | None = None, target: Name = "x86", *, untrusted: bool = F
     )
     if device and not effective.at_hand:
         raise InputError(_wrong_place(parsed_target, place.name, str(known.device["platform"])))
+    effective = _by_precision(effective)
     return _raced(effective, others) if others else effective
 
 
@@ -188,6 +190,21 @@ def _numbers(threads: Threads, cores: int) -> list[int]:
             f"threads {threads!r}: give a whole number, 1 to {MOST_THREADS}, or several to race: 1,2,{ALL}"
         )
     return list(dict.fromkeys(numbers))
+
+
+def _by_precision(job: Job) -> Job:
+    """The job with a variant for each name asked for that is none of its target's, but a precision that a technique
+    gives the target's runtime, or RUNTIME-PRECISION of another of its runtimes."""
+    target = job.target.value
+    have, main, made = {v.name for v in target.variant}, target.runtime, list[Variant]()
+    for runtime in dict.fromkeys((main, *(v.runtime for v in target.variant if v.runtime))):
+        begin = "" if runtime == main else f"{runtime}-"
+        for name in job.only:
+            word = name.removeprefix(begin)
+            if name not in have and name.startswith(begin) and conversion.provides(word, runtime):
+                made.append(Variant(name, runtime if begin else "", ({"use": word},)))
+                have.add(name)
+    return job.having((*target.variant, *made), job.only) if made else job
 
 
 def _raced(job: Job, others: Sequence[int]) -> Job:

@@ -72,7 +72,13 @@ class How(TypedDict, total=False):
         Keyword("refuse what intervals of 95 % leave undecided, too (limits.strict = true)", False, bool),
     ]
     only: Annotated[
-        str | Sequence[str], Keyword("variants to build, comma-separated (default: all)", (), list, "VARIANT")
+        str | Sequence[str],
+        Keyword(
+            "variants to build, comma-separated (default: all); or a precision without a variant: int4, openvino-int4",
+            (),
+            list,
+            "VARIANT",
+        ),
     ]
     threads: Annotated[
         Threads, Keyword("threads per inference; of several (1,2,all) the fastest is found", 1, shown="N")

@@ -36,6 +36,7 @@ from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.variant_stages import Steps
 
 ITEMS = "items"  # the stage that has the data of a source with state, which has "data" after it
+NAME = re.compile(r"variant\[\d+\]\.name")  # in a target's settings
 LARGE = 1 << 30  # bytes of a model whose needs are told before
 GOLDEN_SILENCE_S = 280.0  # for a batch of a stranger's net, which may loop for ever
 
@@ -114,14 +115,22 @@ def deploy_all(
 
 
 def _parted(jobs: list[Job]) -> list[Job]:
-    """The jobs, each with the variants asked for that its target has; raises NotFound for one that no target has."""
+    """The jobs, each with the variants asked for that its target has; raises NotFound for one that no target has.
+
+    A precision is a variant where no target's file has one of that name.
+    """
     if len(jobs) < 2:
         return jobs
     have = {job.target.name: {v.name for v in job.target.value.variant} for job in jobs}
     known = set().union(*have.values())
     if strange := next((name for name in jobs[0].only if name not in known), None):
         raise NotFound(f"--only {strange}: no target has such a variant{did_you_mean(strange, known)}")
-    own = ([name for name in job.only if name in have[job.target.name]] for job in jobs)
+    written = {job.target.name: {s.value for s in job.target.settings if NAME.fullmatch(s.key)} for job in jobs}
+    all_written = set().union(*written.values())
+    own = (
+        [name for name in job.only if name in have[job.target.name] - (all_written - written[job.target.name])]
+        for job in jobs
+    )
     return [dataclasses.replace(job, only=tuple(only) or job.only) for job, only in zip(jobs, own, strict=True)]
 
 
