@@ -299,6 +299,11 @@ def test_a_target_that_is_not_reached_does_not_stop_the_others(
     assert main.main([command, *words]) == 2
     told = capsys.readouterr()
     assert done in told.out and re.search(says, told.out) and not told.err
+    if command == "deploy":
+        *_, last = told.out.splitlines()
+        assert last == "exit code 2, the gravest of all targets, is that of web; shipped: nothing"
+        assert main.main([command, *words, "--json"]) == 2
+        assert [*json.loads(capsys.readouterr().out)["not_shipped"]] == ["web"]
 
 
 def test_a_device_that_does_not_answer_stops_its_target_alone(folder: Path) -> None:

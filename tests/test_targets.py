@@ -98,7 +98,9 @@ def test_a_target_that_breaks_costs_only_itself(asked: dict[str, str], capsys: p
     Path("strict.toml").write_text(nulls.TARGET + "[variant.limits]\nsize_bytes = 1\n")
     assert main.main(words(asked, "strict.toml,far.toml")) == 1
     said = capsys.readouterr().out
-    assert "no variant is left to ship" in said
+    assert "no variant is left to ship" in said and "next: edgecompress package dist/far" in said
+    assert said.endswith("exit code 1, the gravest of all targets, is that of strict; shipped: far\n")
+    assert said.index("OK far") < said.index("strict: ", said.index("OK far")) < said.index("   without plain:")
     assert Path("dist/far/artifact").is_dir() and not Path("dist/strict/artifact").exists()
 
 

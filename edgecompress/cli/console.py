@@ -227,12 +227,14 @@ def short(path: Path) -> str:
 
 
 def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, Result]) -> int:
-    """How a deploy to several targets ended; returns the gravest exit code."""
-    code = max((result.exit_code for result in results.values()), key=GRAVITY.index)
+    """How a deploy to several targets ended, those that did not ship last; returns the gravest exit code."""
+    results = dict(sorted(results.items(), key=lambda each: GRAVITY.index(each[1].exit_code)))
+    code = [*results.values()][-1].exit_code
+    lost = {name: result.message for name, result in results.items() if result.exit_code and not result.out}
     cost = _cost(args.began)
     if args.json:
         facts = {name: {**result_data(r), "summary": r.read_report().get("summary")} for name, r in results.items()}
-        print_json({"exit_code": code, **cost, "targets": facts})
+        print_json({"exit_code": code, **cost, "targets": facts, "not_shipped": lost})
         return code
     if args.quiet:
         line(
@@ -244,17 +246,24 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
         if facts := result.read_report():
             line(screen, f"\n{name}", "bold")
             report(screen, facts, verbose=True)
-    line(screen, "")
+    hits = sum(o.why_run == "hit" for r in results.values() for o in r.outcomes.values())
+    stages = sum(len(r.outcomes) for r in results.values())
+    peak = f"{cost['peak_rss_bytes'] / 2**20:,.0f} MiB at most in one process"
+    told = f"{len(results)} targets in {duration(cost['wall_s'])}: {hits} of {stages} stages were hits; {peak}"
+    lines(screen, ["", told])
     for name, result in results.items():
         facts = result.read_report()
         says = facts["summary"]["sentence"] if facts and result.exit_code not in BROKE else result.message
         sign, style = {0: ("OK", ""), UNDECIDED: ("? ", "yellow")}.get(result.exit_code, ("✘ ", "red"))
         line(screen, f"{sign} {name}: {says}", style)
-        lines(screen, [] if result.exit_code in BROKE else [*_places(result)][:1])
-    hits = sum(o.why_run == "hit" for r in results.values() for o in r.outcomes.values())
-    stages = sum(len(r.outcomes) for r in results.values())
-    peak = f"{cost['peak_rss_bytes'] / 2**20:,.0f} MiB at most in one process"
-    line(screen, f"{len(results)} targets in {duration(cost['wall_s'])}: {hits} of {stages} stages were hits; {peak}")
+        without = [v for v in facts.get("variants", ()) if v["verdict"] not in ("shipped", "passed")]
+        more = fitted([(f"   without {v['name']}:", v["reason"]) for v in without], width())
+        for text in (*more, *(() if result.exit_code in BROKE else _places(result))):
+            line(screen, text)
+    if code:
+        of = ", ".join(name for name, result in results.items() if result.exit_code == code)
+        shipped = ", ".join(name for name, result in results.items() if result.out) or "nothing"
+        line(screen, f"exit code {code}, the gravest of all targets, is that of {of}; shipped: {shipped}")
     return code
 
 

@@ -14,6 +14,10 @@ EdgeError                 exit 3   the root; the command line prints it without 
 
 4 is no error. `compare` ends with it where no gate is broken and one is undecided: its interval holds the limit
 (`--strict` makes it 1). So do `deploy` and `verify` where the accuracy is not above chance: it proves nothing.
+
+Of several targets (`--target x86,web`) it is the gravest of theirs, in the order 0, 4, 1, 2, 3; 0: all of them shipped.
+A target that is refused or fails does not stop the others, and what these shipped stays. The last lines name each that
+did not ship and why, then whose the exit code is; so does `not_shipped` of `--json`.
 """
 
 from __future__ import annotations
