@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 FOLDER = Path(__file__).parent / "packagers" / "templates"
+SHARED = FOLDER / "shared"  # parts that templates of every packager may include
 TEMPLATE = ".j2"  # a file that is rendered; any other is copied
 
 
@@ -52,7 +53,7 @@ def _environment(folder: Path) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader([folder, SHARED]),
         undefined=StrictUndefined,
         finalize=_finalize,
         trim_blocks=True,
@@ -60,7 +61,7 @@ def _environment(folder: Path) -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the escapes are those of the language that is written, and are enforced
     )
-    environment.filters |= FILTERS
+    environment.filters |= {**FILTERS, "product": math.prod}
     return environment
 
 

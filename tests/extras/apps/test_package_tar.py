@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -536,6 +537,9 @@ def test_it_installs_here_offline_and_serves_the_golden_prediction(tmp_path: Pat
         done = offline(str(root / "install.sh"), str(app), PYTHON=sys.executable, PIP_NO_INDEX="1", PIP_NO_COMPILE="0")
         assert done.returncode == 0, done.stderr
     assert (app / "small-pets.service").read_text().count(f"ExecStart={app}/run serve --port 8000") == 1
+    told = next(line for line in (root / "README.md").read_text().splitlines() if "run predict /opt" in line)
+    asked = subprocess.run(shlex.split(told.replace("/opt/small-pets", str(app))), capture_output=True, check=True)
+    assert json.loads(asked.stdout)["classes"][0]["label"] in package_inputs.LABELS
     with served([str(app / "run")]) as url:
         status, answer = post(f"{url}/predict", (root / "payload/golden/raw.bin").read_bytes())
     assert status == 200

@@ -101,6 +101,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
     task = card["postprocess"]
     segment = f"{names.snake}_model" if names.snake in WORDS else names.snake  # of a Java package: no word of Java
     return {
+        "card": card,
         "name": card["name"],
         "description": card["description"],
         "version": card["version"],

@@ -78,6 +78,7 @@ def _values(contents: Contents, ort: Path) -> dict[str, object]:
     check_settings(card, LEVELS)
     pictured = card["preprocess"] is not None and card["preprocess"]["spectrogram"] is None
     return {
+        "card": card,
         "spec": _spec(card),
         "policy": POLICY,
         "name": card["name"],
