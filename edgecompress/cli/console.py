@@ -207,8 +207,9 @@ def _places(result: Result) -> Iterable[str]:
         artifact = Artifact.read(result.out / "artifact")
         unsent = {CARD, *artifact.facts.get("here", ())}
         files = [file for file in artifact.path.rglob("*") if file.is_file() and file.name not in unsent]
-        largest = max(files, key=lambda file: file.stat().st_size, default=result.out).relative_to(result.out)
-        yield f"   {folder}/  report.html  deploy.json  {largest}"
+        largest = max(files, key=lambda file: file.stat().st_size, default=artifact.path)
+        model = Path("artifact", *largest.relative_to(artifact.path).parts[:1])  # a .mlpackage, not what lies in it
+        yield f"   {folder}/  report.html  deploy.json  {model}"
         if extras.is_here("apps"):
             yield f"   next: {_packaging(result)}edgecompress package {shlex.quote(folder)}"
     elif result.report:
