@@ -71,7 +71,7 @@ PRINTING = {
     "doctor": "doctor",
     "completion": "completion bash",
     "package": "package out --out again.tar.gz",
-    "package verify": "package verify out-tar.tar.gz",
+    "package verify": "package verify out.tar.gz",
     "pack": "pack out/report.json --out again.packed",
     "init": "init mine --kind profile --output mine.toml",
 }
@@ -172,7 +172,7 @@ NAMING = {
     "profile": ["?", "out --device ?.toml", "out --profile ?.toml", "out --store ?"],
     "report": ["?", "?.json", "out --add ?", "? --add ?"],
     "package": ["?", "out --out ?", "out --sign ?"],
-    "package verify": ["?", "out-tar.tar.gz --key ?"],
+    "package verify": ["?", "out.tar.gz --key ?"],
     "pack": ["?", "?.onnx", "out/report.json --out ?"],
     "unpack": ["?", "?.packed", "out.packed --out ?"],
     "compare": ["? out", "out ?.json", "out ?@plain", "out out --html ?", "out out --remeasure --device ?.toml"],

@@ -48,4 +48,4 @@ def test_every_cell_runs_and_shows_what_it_should(tmp_path: Path) -> None:
     assert float(accuracy) > 0.9
     assert " ships: " in sentence and "500 items" in sentence
     assert "x87" in error and "did you mean 'x86'?" in error
-    assert "x86-tar.tar.gz" in package
+    assert "x86.tar.gz" in package

@@ -11,6 +11,8 @@ from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError
 from edgecompress.pipeline import conversion
 
+UNTOLD = "what it is, in a line"  # the end of a description that nobody has written yet
+
 TARGET = """\
 # A target: what ships. `edgecompress plan --target FILE` shows what it comes to.
 description = {description}
@@ -81,13 +83,13 @@ SOURCE = """\
 model = {model} # a factory pkg.mod:fn, or a .pt2 or .onnx file (relative to this file)
 data = {data} # pkg.mod:fn, an .npz, a folder of .npy or of images, or "random"
 metric = {metric} # top1, top5, perplexity, mse, mae, map, miou, auc, wer, psnr, ssim, none, or your own pkg.mod:fn
-description = {description}
-# name = {name} # what reports call it; left out: the model's own name
+# description = {description} # packages for apps say it
+# name = {name} # what reports and packages call it; left out: the model's own name
 # samples = 512 # at most this many items per split
 # labels = ["cat", "dog"] # names of the classes
 # detect = {{ boxes = "loc", scores = "conf", format = "xyxy" }} # a detector's outputs; or yxyx, xywh, cxcywh
 # augment = ["flip", "crop"] # what training may do to a picture: mirror it, shift it
-# licence = "MIT"
+# licence = "MIT" # packages for apps say it
 # task = "embedding" # of a Hugging Face folder, where it is not that of its architecture
 # length = 128 # tokens of a text, for a Hugging Face folder; [32, 128]: short texts run on a shorter shape
 # constants = {{ rate = 16000 }} # inputs that are always the same: they go into the model
@@ -174,7 +176,7 @@ def text(kind: str, fields: Mapping[str, Any]) -> str:
     given = {"metric": "top1", **fields}
     shown = {k: given[k] for k in ("name", "model", "data", "metric") if k in given}
     words: dict[str, str] = {k: json.dumps(value, ensure_ascii=False) for k, value in shown.items()}
-    words["description"] = json.dumps(f"{fields['name']}: what it is, in a line", ensure_ascii=False)
+    words["description"] = json.dumps(f"{fields['name']}: {UNTOLD}", ensure_ascii=False)
     if kind == "target":
         return _target(fields["runtime"] or ["onnx"], words["description"])
     return {"source": SOURCE, "device": DEVICE, "profile": PROFILE}[kind].format(**words)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from edgecompress.commands import init
 from edgecompress.core import engine_settings, environments, registry
 from edgecompress.core.errors import InputError, blamed
 from edgecompress.core.json import read_json
@@ -85,7 +86,7 @@ def build(
     card = {
         "schema": SCHEMA,
         "name": name,
-        "description": shortened(str(source.get("description") or ""), TEXT_CHARS),
+        "description": shortened(_description(report), TEXT_CHARS),
         "version": common.version,
         "slug": names(name).slug,
         "packager": packager,
@@ -243,6 +244,12 @@ def _engine(runtime: RuntimePlugin) -> str:
 
 def _plain(name: str) -> str:
     return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def _description(report: Report) -> str:
+    """The author's; none where it is still what `init` wrote."""
+    told = str(report.source.get("description") or "")
+    return "" if told.endswith(init.UNTOLD) else told
 
 
 def _model_name(report: Report) -> str:

@@ -18,9 +18,10 @@ from edgecompress.reporting import read
 
 @dataclass(frozen=True)
 class Packaged:
-    """A package's file, and what an app store says against its size, or ""."""
+    """A package's file, what it says nothing of for the source does not, and what an app store says of its size."""
 
     file: Path
+    left_out: list[str]
     warning: str
 
 
@@ -53,13 +54,17 @@ def packaged(
     environments.require(module, f"packager '{packager}'")
     key = signing.secret(Path(sign)) if sign else None
     beside = given.resolve()
-    place = Path(out or beside.with_name(f"{beside.name}-{packager}{module.SUFFIX}")).resolve()
+    said = beside.name.lower().split("-")[-1] == packager or packager in module.SUFFIX.split(".")
+    name = beside.name if said else f"{beside.name}-{packager}"  # android.zip, not android-android.zip
+    place = Path(out or beside.with_name(f"{name}{module.SUFFIX}")).resolve()
     output_place.check_file(place, "--out")
     card = pack.pack(shipped, packager, place, settings)
     if key is not None:
         signing.sign(place, key)
     warning = download.warning(packager, card["packaged"]["options"], place.stat().st_size)
-    return Packaged(place, warning)
+    unlabelled = card["postprocess"]["task"] == "classify" and not card["labels"]["count"]
+    untold = {"description": not card["description"], "labels": unlabelled, "licence": not card["licence"]}
+    return Packaged(place, [key for key, lacks in untold.items() if lacks], warning)
 
 
 def _to_pack(path: Path) -> Shipped:

@@ -208,6 +208,7 @@ def test_the_npm_package_has_a_version_that_npm_takes(given: str, version: str, 
     with zipfile.ZipFile(file) as archive:
         told = json.loads(archive.read("small-pets-web/package.json"))
     assert (told["name"], told["version"], told["type"]) == ("small-pets", version, "module")
+    assert "description" not in told  # the source has none
 
 
 @pytest.mark.slow

@@ -8,8 +8,10 @@ import functools
 import hashlib
 import json
 import random
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ import numpy as np
 import package_inputs
 import pytest
 
+from edgecompress.commands import init
 from edgecompress.core import registry
 from edgecompress.core.errors import ConfigError, InputError, StageFailed
 from edgecompress.core.model import Artifact, Quantization, TensorSpec, sha256_of
@@ -230,6 +233,15 @@ def test_labels_of_another_number_than_the_classes_are_refused(tmp_path: Path) -
 def test_without_labels_the_list_is_empty(tmp_path: Path) -> None:
     told = made(package_inputs.shipped(tmp_path / "s", labels=()), tmp_path / "p")
     assert told["labels"]["count"] == 0 and json.loads((tmp_path / "p" / "labels.json").read_text()) == []
+
+
+def test_what_init_wrote_and_nobody_filled_in_is_in_no_card(tmp_path: Path) -> None:
+    written = init.text("source", {"name": "birds", "model": "m.onnx", "data": "random"})
+    assert {"description", "licence", "labels", "name"} & tomllib.loads(written).keys() == set()
+    told = tomllib.loads(re.sub(r"^# description", "description", written, flags=re.M))["description"]
+    assert made(package_inputs.shipped(tmp_path / "s", description=told), tmp_path / "p")["description"] == ""
+    own = "Birds: what it is, in a line of verse"
+    assert made(package_inputs.shipped(tmp_path / "t", description=own), tmp_path / "q")["description"] == own
 
 
 def test_a_path_of_this_machine_does_not_get_into_the_card(tmp_path: Path) -> None:

@@ -421,7 +421,43 @@ def test_a_folder_may_be_called_verify(tmp_path: Path, monkeypatch: pytest.Monke
     package_inputs.null(tmp_path / "verify")
     monkeypatch.chdir(tmp_path)
     assert main.main(["package", "./verify"]) == 0
-    assert (tmp_path / "verify-tar.tar.gz").is_file()
+    assert (tmp_path / "verify.tar.gz").is_file()
+
+
+@pytest.mark.parametrize(
+    ("folder", "packager", "name"),
+    [
+        ("android", "android", "android.zip"),
+        ("birds-android", "android", "birds-android.zip"),
+        ("x86", "tar", "x86.tar.gz"),
+        ("x86", "web", "x86-web.zip"),
+        ("webs", "web", "webs-web.zip"),
+    ],
+)
+def test_a_package_is_called_as_its_folder_and_its_packager_each_once(
+    folder: str, packager: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    card = {"postprocess": {"task": "raw"}, "description": "", "licence": "", "packaged": {"options": {}}}
+
+    def packs(shipped: object, packager: str, place: Path, settings: object) -> object:
+        place.write_bytes(b"")
+        asked.append(place)
+        return card
+
+    monkeypatch.setattr(pack, "pack", packs)
+    made = pack_up(package_inputs.null(tmp_path / folder), packager)
+    assert asked == [made] == [tmp_path / name]
+
+
+def test_the_command_names_what_the_source_does_not_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = package_inputs.null(tmp_path / "null", description="A net.")
+    assert main.main(["package", str(folder)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == str(tmp_path / "null.tar.gz") and told[-1] == "left out, for the source has none: licence"
+    assert main.main(["package", str(folder), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["package"] == told[0] and facts["left_out"] == ["licence"]
 
 
 def test_a_bad_key_or_option_leaves_no_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ EXAMPLES = (
 ARGUMENTS = (
     SHIPPED,
     argument("--as", dest="packager", metavar="PACKAGER", default="", help="packager (default: the target's)"),
-    argument("--out", type=Path, help="output file (default: beside FOLDER)"),
+    argument("--out", type=Path, help="output file (default: beside FOLDER, as android.zip or x86.tar.gz)"),
     asked("settings", help="name, version, or an option of the packager; may repeat"),
     argument(
         "--sign",
@@ -41,9 +41,11 @@ def run(args: argparse.Namespace) -> int:
         "package": str(made.file),
         "size_bytes": size,
         "download_s": download.seconds(size),
+        "left_out": made.left_out,
         "warning": made.warning or None,
         "signature": signature,
     }
-    more = [signature, download.line(size), made.warning and f"warning: {made.warning}"]
+    left_out = made.left_out and f"left out, for the source has none: {', '.join(made.left_out)}"
+    more = [signature, download.line(size), left_out, made.warning and f"warning: {made.warning}"]
     console.say(args, facts, "\n".join(filter(None, [str(made.file), *([] if args.quiet else more)])))
     return 0

@@ -11,7 +11,7 @@ from edgecompress.core.errors import CheckFailed
 HELP = "check the structure, hashes, signature and golden outputs of a package"
 PURPOSE = "use what was shipped"
 ORDER = 4
-EXAMPLES = "package verify digits-tar.tar.gz --strict\npackage verify digits-android.zip --key minisign.pub --json"
+EXAMPLES = "package verify digits.tar.gz --strict\npackage verify digits-android.zip --key minisign.pub --json"
 ARGUMENTS = (
     argument("package", type=Path, metavar="FILE", help="package file"),
     argument("--key", metavar="PUBLIC_KEY", help="minisign public key: a file, or the key itself"),
