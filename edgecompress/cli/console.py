@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.cli import streams
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.job_run import Result
 from edgecompress.core import environments, extras, registry
 from edgecompress.core.errors import BROKE, GRAVITY, UNDECIDED
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, Stage, Substitute
-from edgecompress.core.plain_text import escaped, fitted, one_line, wrapped
+from edgecompress.core.plain_text import escaped, fitted, folded, one_line, wrapped
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.plan import Plan
 
@@ -51,8 +52,10 @@ def line(screen: Console, text: str, style: str = "") -> None:
 
 
 def lines(screen: Console, texts: Iterable[str], style: str = "") -> None:
-    """Prints lines, as `line` prints each."""
-    screen.print("\n".join(map(one_line, texts)), markup=False, soft_wrap=True, style=style or None)
+    """Prints lines, as `line` prints each. In a terminal they break between words; elsewhere each stays one line."""
+    text = "\n".join(map(one_line, texts))
+    shown = folded(text, screen.width) if screen.is_terminal else text
+    screen.print(shown, markup=False, soft_wrap=True, style=style or None)
 
 
 def print_json(data: object) -> None:
@@ -65,12 +68,17 @@ def width() -> int:
     return shutil.get_terminal_size().columns
 
 
+def room() -> int:
+    """The columns of stdout where it is a terminal; elsewhere no line is broken."""
+    return streams.room(sys.stdout)
+
+
 def say(args: argparse.Namespace, data: object, text: str) -> None:
     """Prints the result of a command: JSON if asked for, else text."""
     if args.json:
         print_json(data)
     else:
-        print(text)
+        print(folded(text, room()))
 
 
 def steps(args: argparse.Namespace) -> Callable[[str], None]:
@@ -178,7 +186,7 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     """How a deploy or a profile ended; returns its exit code."""
     facts = result.read_report()
     if result.exit_code in BROKE:
-        print(f"edgecompress: error: {one_line(result.message)}", file=sys.stderr)
+        print(folded(f"edgecompress: error: {one_line(result.message)}", streams.room(sys.stderr)), file=sys.stderr)
     if args.json:
         print_json({**result_data(result), "summary": facts.get("summary")})
         return result.exit_code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import TextIO
@@ -15,6 +16,11 @@ from edgecompress.core.plain_text import escape, escaped
 
 class ReaderGone(Exception):
     """The reader of a pipe went away: nobody is left to tell."""
+
+
+def room(stream: TextIO) -> int:
+    """The columns of a terminal; what is none has no end: no line is broken there."""
+    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
 class OutputStream(io.TextIOBase):

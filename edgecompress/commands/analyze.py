@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from edgecompress.core import catalog, environments, output_place, registry
 from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
-from edgecompress.core.plain_text import aligned
+from edgecompress.core.plain_text import fitted
 from edgecompress.core.settings import Roof
 from edgecompress.pipeline import conversion, plan, variant_stages
 from edgecompress.pipeline.job import Job, job
@@ -202,7 +203,7 @@ def bound(name: str, roof: Roof | None, layers: Sequence[Mapping[str, Any]]) -> 
 # --------------------------------------------------------------------------- text
 
 
-def text(analysis: Analysis, brief: bool = False) -> str:
+def text(analysis: Analysis, brief: bool = False, width: int = sys.maxsize) -> str:
     """The totals and all tables as text; `brief`: the totals, in one line."""
     from edgecompress.stages.analyze import page
 
@@ -210,17 +211,17 @@ def text(analysis: Analysis, brief: bool = False) -> str:
     parts = [f"{facts['source']}: {page.sentence(facts)}"]
     if brief:
         return parts[0]
-    parts += [_table(t) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
+    parts += [_table(t, width) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
     if takes:
-        parts += [_table(page.stored(takes)), _table(page.forms(takes))]
+        parts += [_table(page.stored(takes), width), _table(page.forms(takes), width)]
     if minded:
-        parts.append(f"{_table(page.sensitivity(minded))}\n{page.scored_on(minded)}")
+        parts.append(f"{_table(page.sensitivity(minded), width)}\n{page.scored_on(minded)}")
     return "\n\n".join([*parts, *([f"page: {analysis.page}"] if analysis.page else [])])
 
 
-def _table(table: Any) -> str:
+def _table(table: Any, width: int) -> str:
     rows = [(_short(name), *rest) for name, *rest in table.rows]
-    return "\n".join([table.title, *(f"  {line}" for line in aligned([table.head, *rows]))])
+    return "\n".join([table.title, *(f"  {line}" for line in fitted([table.head, *rows], width - 2))])
 
 
 def _short(name: str) -> str:

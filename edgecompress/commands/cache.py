@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgecompress.core.errors import InputError, did_you_mean
-from edgecompress.core.plain_text import Row, aligned
+from edgecompress.core.plain_text import Row, fitted
 from edgecompress.pipeline import store_place
 from edgecompress.pipeline.store import Store
 
@@ -48,11 +48,11 @@ def reasons(named: Path | None, stage: str) -> list[Row]:
     return [{"for": r["name"].rpartition(":")[0], **r} for r in rows]
 
 
-def reasons_text(rows: Sequence[Row]) -> str:
+def reasons_text(rows: Sequence[Row], width: int) -> str:
     """The same as text: a change of any of these lines makes the stage run again."""
     paragraphs = []
     for row in rows:
         parts = [(f"  {key}", str(value)) for key, value in sorted(row["parts"].items())]
         parts += [(f"  file {path}", f"sha256 {digest[:16]}…") for path, digest in sorted(row.get("files", {}).items())]
-        paragraphs.append("\n".join([f"{row['name']} runs again when one of these changes:", *aligned(parts)]))
+        paragraphs.append("\n".join([f"{row['name']} runs again when one of these changes:", *fitted(parts, width)]))
     return "\n\n".join(paragraphs)

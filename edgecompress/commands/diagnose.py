@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
-from edgecompress.core.plain_text import aligned
+from edgecompress.core.plain_text import fitted
 from edgecompress.core.settings import SPLITS, Variant
 from edgecompress.core.source import ResolvedSource
 from edgecompress.pipeline import diagnosis, plan, verification
@@ -32,7 +33,7 @@ NAME = "diagnosis"
 GIVEN = "artifact"  # the stage that an artifact from outside stands for
 Quantizer = tuple[Variant, Stage]  # a variant, and the stage that compresses it last
 KEPT = ("keep", "overflow")  # advice whose remedy is `skip`
-HEAD = ("", "layer", "operator", "held as", "own", "so far", "growth", "effect", "source", "artifact", "outlier", "cut")
+HEAD = ("  layer", "operator", "held as", "own", "so far", "growth", "effect", "source", "artifact", "outlier", "cut")
 
 
 @dataclass(frozen=True)
@@ -253,22 +254,22 @@ def _reader(file: Path) -> str:
 # --------------------------------------------------------------------------- text
 
 
-def text(diagnosis: Diagnosis, brief: bool = False) -> str:
+def text(diagnosis: Diagnosis, brief: bool = False, width: int = sys.maxsize) -> str:
     """The layers in computing order, those at fault marked, and the conclusion. `brief`: the conclusion only."""
     facts = diagnosis.facts
     if brief:
         return " ".join(str(facts["says"]).split())
     next_step = [f"next: the same deploy with {facts['keep']}"] if facts.get("keep") else []
-    parts = ["\n".join(_lines(facts)), "\n".join([str(facts["says"]), *next_step])]
+    parts = ["\n".join(_lines(facts, width)), "\n".join([str(facts["says"]), *next_step])]
     return "\n\n".join([*parts, *([f"written: {diagnosis.out}"] if diagnosis.out else [])])
 
 
-def _lines(facts: Mapping[str, Any]) -> list[str]:
+def _lines(facts: Mapping[str, Any], width: int) -> list[str]:
     read = [row for row in facts["layers"] if row["output"]]
     rest = len(facts["layers"]) - len(read)
     same = "nothing" if not facts["same"] else f"{100 * facts['same']:.2g} %"
     title = f"{facts['source']}, {facts['runtime']}, {facts['items']} items of {facts['split']}; SQNR in dB"
-    lines = [f"  {line}" for line in aligned([HEAD, *(_cells(row, facts["culprits"]) for row in read)])]
+    lines = fitted([HEAD, *(_cells(row, facts["culprits"]) for row in read)], width)
     ends = [f"  output {o['name']}: {_number(o['sqnr_db'], 'identical')} dB" for o in facts["outputs"]]
     notes = [f"  {rest} layers have no output of their own in the artifact"] if rest else []
     notes += [f"  of no layer of the source: {_few(facts['unmatched'])}"] if facts["unmatched"] else []
@@ -288,8 +289,7 @@ def _cells(row: Mapping[str, Any], culprits: Sequence[str]) -> tuple[str, ...]:
         else _number(row["own_sqnr_db"])
     )
     return (
-        "→" if row["name"] in culprits else "",
-        str(row["name"]),
+        f"{'→' if row['name'] in culprits else ' '} {row['name']}",
         advice.short(str(row["operator"]), 30),
         str(row["dtype"]),
         own,

@@ -6,6 +6,8 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 # What drives a terminal, hides or reorders: controls but for tab and newline, surrogates, and what Unicode calls
@@ -17,8 +19,16 @@ _UNSEEN = re.compile(
 )
 HIDDEN: tuple[object, ...] = (None, "", (), [])  # shown as an empty cell
 
-ROOM = 24  # letters of the last column, where it stands beside the others
-BELOW = 4  # where it stands below them: its margin
+_NUMBER = r"[−\d.,]*\d"
+_UNIT = r"(?:[mµ]?[sJ]|[KMG]i?B|B|W|dB|%|/[sJ]|[kMG]|°C|MHz|GB/s|GFLOP/s)(?!\w)"
+_INTERVAL = rf"[\[(]{_NUMBER}(?: %)?(?:,| –) {_NUMBER}(?: %)?[\])]"
+# A number with its unit, and an interval: no line is broken inside of one.
+TOGETHER = re.compile(rf"{_INTERVAL}|(?:[≈≥≤] )?{_NUMBER} {_UNIT}|≈ (?=\d)|(?<=[\d%kMG]) → (?=\d)")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+
+GAP = 2  # spaces between two columns
+ROOM = 24  # letters that a column of sentences has at least; what is shorter is never broken
+BELOW = 4  # where the last column stands below the others: its margin
 
 Row = dict[str, Any]
 
@@ -45,34 +55,122 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: the row it is of, or -1, and where its columns begin."""
+
+    text: str
+    row: int = -1
+    begins: tuple[tuple[int, int], ...] = ()  # (column, place)
+
+
 def fitted(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
-    """`aligned`, in lines of `width`: the last column alone is wrapped, below the others if it has little room."""
-    lines = aligned(rows)
-    if not rows or max(map(len, lines)) <= width:
-        return lines
-    first = aligned([row[:-1] for row in rows])
-    beside = max(map(len, first)) + 2
-    margin = beside if width - beside >= ROOM else BELOW
-    shown: list[str] = []
-    for start, row in zip(first, rows, strict=True):
-        words = wrapped(one_line(row[-1]), width, margin)
-        if margin == beside and words:
-            words[0] = start.ljust(beside) + words[0][beside:]
-        shown += words if margin == beside and words else [start, *words]
+    """`aligned`, in lines of `width` as `laid_out` lays them."""
+    return [line.text for line in laid_out(rows, width)]
+
+
+def laid_out(rows: Sequence[tuple[str, ...]], width: int) -> list[Line]:
+    """A table in lines of `width`, in which neither a word nor a number is broken.
+
+    Sentences are wrapped in their column. Where the columns have no room beside each other, the last one stands below
+    the others if it is of sentences; else the table is shown in blocks, each with the first column. A first column
+    that is wider than half of a line is cut at its beginning: the end of a path tells more.
+    """
+    cells = [tuple(map(one_line, row)) for row in rows]
+    if not cells or not cells[0]:
+        return []
+    widest = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if sum(widest) + GAP * (len(widest) - 1) <= width:
+        return _block(cells, range(len(widest)), widest, width)
+    least = [_least(column) for column in zip(*cells, strict=True)]
+    if len(least) > 1 and widest[0] > max(width // 2, width - GAP - max(least[1:])):
+        most = max(ROOM, width // 2)
+        cells = [(c[0] if len(c[0]) <= most else f"…{c[0][1 - most :]}", *c[1:]) for c in cells]
+        widest[0] = max(len(c[0]) for c in cells)
+    least[0] = widest[0]
+    blocks: list[list[int]] = [[]]
+    for column, need in enumerate(least):
+        if blocks[-1] and sum(least[c] + GAP for c in blocks[-1]) + need > width and column:
+            blocks.append([0])
+        blocks[-1].append(column)
+    last = len(least) - 1
+    if blocks[1:] == [[0, last]] and widest[last] > ROOM:
+        return _above(cells, blocks[0], widest, width)
+    shown = _block(cells, blocks[0], widest, width, least)
+    for block in blocks[1:]:
+        shown += [Line(""), *_block(cells, block, widest, width, least)]
     return shown
 
 
+def _least(column: Sequence[str]) -> int:
+    """The letters that a column needs: all of a short one, of sentences enough to be read and for its longest word."""
+    words = (len(word) for cell in column for word in _unbroken(cell).split(" "))
+    return min(max(map(len, column)), max(ROOM, *words))
+
+
+def _above(cells: Sequence[tuple[str, ...]], columns: Sequence[int], widest: Sequence[int], width: int) -> list[Line]:
+    """The columns, and below each row what the last one says."""
+    lines = []
+    for line in _block(cells, columns, widest, width):
+        lines += [line, *(Line(text, line.row) for text in wrapped(cells[line.row][-1], width, BELOW))]
+    return lines
+
+
+def _block(
+    cells: Sequence[tuple[str, ...]],
+    columns: Sequence[int],
+    widest: Sequence[int],
+    width: int,
+    least: Sequence[int] | None = None,
+) -> list[Line]:
+    """Some columns of a table, of which the widest are narrowed where they have no room."""
+    sizes = {column: widest[column] for column in columns}
+    while least and sum(sizes.values()) + GAP * (len(sizes) - 1) > width:
+        column = max(sizes, key=lambda c: (sizes[c] > least[c], sizes[c]))
+        if sizes[column] <= least[column]:
+            break
+        sizes[column] -= 1
+    begins, place = [], 0
+    for column, size in sizes.items():
+        begins.append((column, place))
+        place += size + GAP
+    lines = []
+    for i, row in enumerate(cells):
+        parts = [wrapped(row[c], size) if len(row[c]) > size else [row[c]] for c, size in sizes.items()]
+        for each in zip_longest(*parts, fillvalue=""):
+            padded = (part.ljust(size) for part, size in zip(each, sizes.values(), strict=True))
+            lines.append(Line((" " * GAP).join(padded).rstrip(), i, tuple(begins)))
+    return lines
+
+
+def folded(text: str, width: int) -> str:
+    """Lines that are longer than `width` broken between words, what follows a little further in."""
+    lines = []
+    for line in text.split("\n"):
+        margin = len(line) - len(line.lstrip(" "))
+        lines += [line] if len(line) <= width else wrapped(line.lstrip(" "), width, margin + 2, margin)
+    return "\n".join(lines)
+
+
+def _unbroken(text: str) -> str:
+    return TOGETHER.sub(lambda match: match[0].replace(" ", _NO_BREAK), text)
+
+
 def wrapped(text: str, width: int, margin: int = 0, first: int | None = None) -> list[str]:
-    """Lines that break between words alone: a name or path is never split. `first`: the margin of the first line."""
+    """Lines that break between words alone: neither a name or path nor a number and its unit is split.
+
+    `first`: the margin of the first line.
+    """
     margins = (" " * (margin if first is None else first), " " * margin)
-    return textwrap.wrap(
-        text,
+    lines = textwrap.wrap(
+        _unbroken(text),
         width,
         initial_indent=margins[0],
         subsequent_indent=margins[1],
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def plural(count: int, noun: str) -> str:

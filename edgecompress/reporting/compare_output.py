@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.json import Json
 from edgecompress.reporting.compare import VERDICTS, MetricRow, ReportComparison, rendering
 from edgecompress.reporting.formatting import text
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.terminal import Columns
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table as RichTable
 
 STYLES = {"better": "green", "worse": "red"}
 SIGNS = {"kept": ("✔", "green"), "undecided": ("?", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
@@ -62,13 +64,13 @@ def outcome(comparison: ReportComparison) -> str:
     return f"{comparison.verdict}: {gates}" if gates else "; ".join(comparison.sentences)
 
 
-def render(comparison: ReportComparison) -> Group:
-    """What a console prints of it. Raises InputError as `compare.of`."""
+def render(comparison: ReportComparison, terminal: bool = False) -> Group:
+    """What a console prints of it; its lines are wrapped in a terminal alone. Raises InputError as `compare.of`."""
     with rendering(comparison.entries):
-        return _rendered(comparison)
+        return _rendered(comparison, terminal)
 
 
-def _rendered(comparison: ReportComparison) -> Group:
+def _rendered(comparison: ReportComparison, terminal: bool) -> Group:
     from rich.console import Group
     from rich.text import Text
 
@@ -77,7 +79,7 @@ def _rendered(comparison: ReportComparison) -> Group:
     texts = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
     if comparison.verdict:
         texts.append(Text(f"{comparison.verdict} (exit code {comparison.exit_code})", "bold"))
-    for line in texts:  # whole, however narrow the console
+    for line in () if terminal else texts:
         line.no_wrap, line.overflow = True, "ignore"
     return Group(_table(comparison), "", *texts)
 
@@ -96,15 +98,11 @@ def cells(row: MetricRow) -> list[Cell]:
     return [(numbers[0],), *zip(numbers[1:], changes, strict=True)]
 
 
-def _table(comparison: ReportComparison) -> RichTable:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for words in head(comparison):
-        shown.add_column(Text(words), overflow="fold")
+def _table(comparison: ReportComparison) -> Columns:
+    rows: list[tuple[str, ...]] = []
+    styles = {}
     for row in comparison.rows:
-        texts = [[Text(words, STYLES.get(called, "")) for words, called in cell] for cell in cells(row)]
-        shown.add_row(row.metric.label, *(Text("\n").join(lines) for lines in texts))
-    return shown
+        for names, line in zip_longest([row.metric.label], zip_longest(*cells(row), fillvalue=("", "")), fillvalue=""):
+            styles |= {(len(rows), i): STYLES.get(called, "") for i, (_, called) in enumerate(line, 1)}
+            rows.append((names, *(words for words, _ in line)))
+    return Columns(TextTable("", head(comparison), tuple(rows)), styles)

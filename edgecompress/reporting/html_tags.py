@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable
 
-_NUMBER = r"[−\d.,]*\d"
-_UNIT = r"(?:[mµ]?[sJ]|[KMG]i?B|B|W|dB|%|/[sJ]|[kMG]|°C|MHz|GB/s|GFLOP/s)(?!\w)"
-_INTERVAL = rf"[\[(]{_NUMBER}(?: %)?(?:,| –) {_NUMBER}(?: %)?[\])]"
-_TOGETHER = re.compile(rf"{_INTERVAL}|(?:[≈≥≤] )?{_NUMBER} {_UNIT}|≈ (?=\d)|(?<=[\d%kMG]) → (?=\d)")
+from edgecompress.core.plain_text import TOGETHER
 
 
 class Raw(str):
@@ -34,4 +30,4 @@ def bdi(value: str) -> Raw:
     """A name that strangers chose, kept from reordering its neighbours; numbers keep their units and intervals."""
     # A dash allows a break after it, even before a space that does not: a word joiner forbids that one too.
     unbroken = {ord(" "): "\N{NO-BREAK SPACE}", ord("–"): "–\N{WORD JOINER}"}
-    return tag("bdi", _TOGETHER.sub(lambda match: match[0].translate(unbroken), value))
+    return tag("bdi", TOGETHER.sub(lambda match: match[0].translate(unbroken), value))

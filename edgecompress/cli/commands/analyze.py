@@ -84,5 +84,5 @@ def run(args: argparse.Namespace) -> int:
     with Progress(console.open(args), args) as progress:
         analysis = analyze.analyze(request=marked, options=options_of(args, progress), **how)  # type: ignore[misc]
     page = str(analysis.page) if analysis.page else None
-    console.say(args, {**analysis.facts, "page": page}, analyze.text(analysis, brief=args.quiet))
+    console.say(args, {**analysis.facts, "page": page}, analyze.text(analysis, args.quiet, console.room()))
     return 0

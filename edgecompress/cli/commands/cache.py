@@ -20,7 +20,7 @@ def ls(args: argparse.Namespace) -> int:
     from edgecompress.core import plain_text
 
     rows = cache.stored(args.store)
-    console.say(args, rows, plain_text.columns(rows) or "nothing is stored")
+    console.say(args, rows, plain_text.columns(rows, console.room()) or "nothing is stored")
     return 0
 
 
@@ -30,7 +30,7 @@ def why(args: argparse.Namespace) -> int:
     from edgecompress.commands import cache
 
     rows = cache.reasons(args.store, args.stage)
-    console.say(args, rows, cache.reasons_text(rows))
+    console.say(args, rows, cache.reasons_text(rows, console.room()))
     return 0
 
 

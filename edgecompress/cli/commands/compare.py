@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.quiet:
         console.line(screen, compare_output.outcome(comparison))
     else:
-        screen.print(compare_output.render(comparison), crop=False)
+        screen.print(compare_output.render(comparison, screen.is_terminal), crop=False)
         if page:
             screen.print(f"page: {one_line(str(page))}", markup=False, highlight=False, soft_wrap=True)
     return comparison.exit_code

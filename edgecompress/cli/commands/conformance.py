@@ -51,5 +51,7 @@ def run(args: argparse.Namespace) -> int:
     wrong = [f"{f.kind} {f.name}: {finding}" for f, finding in said.items()]
     traces = [f.trace for f in findings if f.trace and args.verbose]
     shown = wrong or ["conforms"] if args.quiet else ["", *wrong] if wrong else []
-    console.say(args, rows, "\n".join([*([] if args.quiet else [plain_text.columns(table)]), *shown, *traces]))
+    console.say(
+        args, rows, "\n".join([*([] if args.quiet else [plain_text.columns(table, console.room())]), *shown, *traces])
+    )
     return CheckFailed.exit_code if wrong else 0

@@ -52,5 +52,5 @@ def run(args: argparse.Namespace) -> int:
     with Progress(console.open(args), args) as progress:
         diagnosis = diagnose.diagnose(request=subject, options=options_of(args, progress), **request_of(args))
     facts = {**diagnosis.facts, "out": str(diagnosis.out) if diagnosis.out else None}
-    console.say(args, facts, diagnose.text(diagnosis, args.quiet))
+    console.say(args, facts, diagnose.text(diagnosis, args.quiet, console.room()))
     return 0

@@ -26,5 +26,5 @@ def run(args: argparse.Namespace) -> int:
 
     root = store_place.root(args.store)
     rows = history.rows(root, args.source, args.target, args.limit)
-    console.say(args, rows, plain_text.columns(history.shown(rows)) or f"{root}: no result yet")
+    console.say(args, rows, plain_text.columns(history.shown(rows), console.room()) or f"{root}: no result yet")
     return 0
