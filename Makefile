@@ -1,6 +1,6 @@
 # `make` lists what there is. Each job does its own set-up; a second one sets nothing up again.
 .DEFAULT_GOAL := help
-.PHONY: help setup deploy profile package test test-fast check bench prove fuzz docs site pins clean
+.PHONY: help setup deploy profile package test test-fast check bench claims prove fuzz docs site pins clean
 
 PYTHON ?= python3
 TORCH ?=
@@ -56,6 +56,10 @@ check: ## Lint, format, types, and that the generated docs are fresh
 bench: ## Print the ratios this project promises, from one run on this machine
 	@$(DEV)
 	@$(BIN)/python benchmarks/bench.py $(ARGS)
+
+claims: ## Run what prints the docs' figures, a sample by SEED in MINUTES=20; exit 1 where one no longer holds [ARGS=]
+	@$(DEV)
+	@$(BIN)/python benchmarks/claims.py --seed $(SEED) $(call flag,--minutes,MINUTES) $(ARGS)
 
 prove: ## The long form of all tests, then the benchmarks; MINUTES=30: a sample by SEED [JOBS= ARGS=]. A line in benchmarks/prove.log
 	@$(DEV)

@@ -1,0 +1,84 @@
+"""Figures of the docs: their places, records and commands exist; what reads, judges and counts them is right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import prove
+import pytest
+
+claims = prove.benchmark("claims")
+CLAIMS: list[dict[str, Any]] = claims.CLAIMS["claim"]
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_every_place_stands_in_the_docs_and_every_record_has_its_figures() -> None:
+    verdicts = [(row[0], row[3]) for claim in CLAIMS for row in claims.checked(claim, minutes=0)]
+    assert [v for v in verdicts if v[1].startswith(claims.WRONG)] == []
+    assert [place for place in claims.CLAIMS["settings"] if not claims.settings(place)] == []
+    assert len({claim["name"] for claim in CLAIMS}) == len(CLAIMS)
+
+
+@pytest.mark.parametrize("claim", [c for c in CLAIMS if "run" in c], ids=lambda c: c["name"])
+def test_every_command_exists(claim: dict[str, Any]) -> None:
+    program, what, *rest = claim["run"]
+    assert "minutes" in claim or "last" in claim
+    if program == "edgecompress":
+        from edgecompress.cli.main import parser
+
+        parser([what, *rest]).parse_args([what, *rest])
+    elif what != "-c":
+        script = (ROOT / ("Makefile" if program == "make" else what)).read_text(encoding="utf-8")
+        shared = {*claims.figures.FLAGS}
+        assert [f for f in rest if f.startswith("--") and f not in script and f[2:] not in shared] == []
+    files = [word for word in rest if word.endswith(".toml")]
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+def test_figures_are_read_by_a_pattern_or_by_paths() -> None:
+    text = json.dumps({"rows": [{"net": "a b", "x.y": 0}, {"net": "c", "top": [0.5, 0.912]}]})
+    assert claims.read(text, ["rows.net=c.top.1 * 100", "rows.1.top.0"]) == [91.2, 0.5]
+    assert claims.read("took 1,234 s, −1.5 dB;\nfive of 7", r"took (\S+) s, (\S+) dB;.*(five) of (\d)") == [
+        1234,
+        -1.5,
+        5,
+        7,
+    ]
+    with pytest.raises(LookupError, match="the last line"):
+        claims.read("none here\nthe last line\n", r"(\d+)")
+
+
+@pytest.mark.parametrize(
+    ("said", "found", "within", "holds"),
+    [("1.73", 1.7349, None, True), ("1.73", 1.7351, None, False), ("16", 17, None, False), ("1,200", 1200, None, True),
+     ("−3.3", -3.34, None, True), ("five", 5, None, True), ("2.0", 2.2, 0.1, True), ("2.0", 2.3, 0.1, False),
+     ("28", 29.4, [28, 45], True), ("28", 27.9, [28, 45], False)],
+)  # fmt: skip
+def test_a_figure_holds_as_printed_or_within_what_is_allowed(said: str, found: float, within: Any, holds: bool) -> None:
+    assert claims.holds(said, found, within) is holds
+
+
+def test_what_counts_is_what_prose_and_tables_show() -> None:
+    text = """# 0.3.0, 2026-11-27
+Python 3.11 takes 0.5 of 2 cores, 28 to 45 dB, 1,000 images, 2.40× and 9.4x (8.1–9);
+`7 %` ([a](b-4.5.md)) of 3x3 in 16 of 22.
+
+| net | ms |
+|---|---|
+| a 3 | 12 |
+<!-- generated: x -->
+5 %
+<!-- end -->
+```sh
+6 %
+```
+"""
+    found = [match[0] for match in claims.shown(text)]
+    assert found == ["0.5", "2", "28", "45", "1,000", "2.40", "9.4", "8.1", "16", "22", "12"]
+
+
+def test_most_figures_of_the_docs_are_covered() -> None:
+    kinds, _ = claims.count()
+    assert sum(kinds[k] for k in claims.KINDS) >= 0.6 * (kinds.total() - kinds["setting"])
