@@ -96,7 +96,7 @@ def checked(claim: Mapping[str, Any], minutes: float) -> Iterator[tuple[str, str
             for place, says in zip(places, wanted, strict=True)
             for said, value in zip(says, read(text, place["read"]), strict=True)
         ]
-    except (LookupError, ValueError, OSError, subprocess.TimeoutExpired) as error:
+    except (LookupError, TypeError, ValueError, OSError, subprocess.TimeoutExpired) as error:
         yield name, amount, "", f"FAILED\n    {type(error).__name__}: {error}"
         return
     yield from rows if of == "run" else [r for r in rows if r[3] == "NO"] or [(name, amount, claim["last"][:10], of)]
@@ -120,21 +120,29 @@ def ran(claim: Mapping[str, Any]) -> str:
 
 
 def read(text: str, how: str | Sequence[str]) -> list[float]:
-    """The figures: the groups of a pattern, or paths into JSON: `rows.net=bert.ratio * 100`."""
+    """The figures: the groups of a pattern, or paths into JSON: `rows.net=bert.ratio * 100`, `a.ms / b.ms`."""
     if isinstance(how, str):
         if not (match := re.search(how, text, re.S)):
             raise LookupError(text.strip().rpartition("\n")[2])
         return [number(group) for group in match.groups()]
-    values = []
+    told, values = json.loads(text), []
     for path in how:
-        path, _, factor = path.partition(" * ")
-        value = json.loads(text)
-        for step in path.split("."):
-            key, _, wanted = step.partition("=")
-            at = next(i for i, v in enumerate(value) if str(v[key]) == wanted) if wanted else key
-            value = value[int(at) if isinstance(value, list) else at]
-        values.append(float(value) * float(factor or 1))
+        first, *rest = re.split(r" ([*/]) ", path)
+        values.append(at(told, first))
+        for sign, term in zip(rest[::2], rest[1::2], strict=True):
+            values[-1] *= at(told, term) if sign == "*" else 1 / at(told, term)
     return values
+
+
+def at(told: Any, path: str) -> float:
+    """A number, or what stands at a path: keys, places and `key=value` of lists."""
+    if re.fullmatch(r"-?[\d.]+", path):
+        return float(path)
+    for step in path.split("."):
+        key, _, wanted = step.partition("=")
+        place = {str(item[key]): i for i, item in enumerate(told)}[wanted] if wanted else key
+        told = told[int(place) if isinstance(told, list) else place]
+    return float(told)
 
 
 def number(text: str) -> float:
@@ -152,15 +160,15 @@ def holds(said: str, found: float, within: float | Sequence[float] | None) -> bo
 # --------------------------------------------------------------------------- what the docs show
 
 
-def page(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
 def spans(place: Mapping[str, str]) -> list[tuple[int, int]]:
-    """Where the figures of a quote stand in its page, or where all of it does if it marks none; however lines break."""
-    pieces = [re.sub(r"(\\\s)+", r"\\s+", re.escape(p)) for p in re.split("[<>]", place["quote"])]
-    found = re.search("".join(f"({p})" if i % 2 else p for i, p in enumerate(pieces)), page(place["file"]))
-    return [] if not found else [found.span(i + 1) for i in range(len(pieces) // 2)] or [found.span()]
+    """Where in its page the figures of a quote stand, however lines break, or a quote without any, a section, all."""
+    quote, head = place.get("quote", ""), place.get("section", "")
+    pieces = [re.sub(r"(\\\s)+", r"\\s+", re.escape(p)) for p in re.split("[<>]", quote)]
+    pattern = "".join(f"({p})" if i % 2 else p for i, p in enumerate(pieces))
+    if not quote:
+        pattern = rf"^{re.escape(head)}\n.*?(?=^#{{1,{head.count('#')}}} |\Z)" if head else ".*"
+    found = re.search(pattern, (ROOT / place["file"]).read_text(encoding="utf-8"), re.S | re.M)
+    return [found.span(i + 1) for i in range(found.re.groups)] or [found.span()] if found else []
 
 
 def shown(text: str) -> Iterator[re.Match[str]]:
@@ -186,9 +194,9 @@ def count() -> tuple[Counter[str], list[str]]:
         for place in claim["figures"]:
             marks[place["file"]] += [(*span, kind(claim)) for span in spans(place)]
     for place in CLAIMS["settings"]:
-        marks[place["file"]] += [(*span, "setting") for span in settings(place)]
+        marks[place["file"]] += [(*span, "setting") for span in spans(place)]
     for name in PAGES:
-        text = page(name)
+        text = (ROOT / name).read_text(encoding="utf-8")
         for found in shown(text):
             inside = [k for start, stop, k in marks[name] if start <= found.start() and found.end() <= stop]
             kinds[(inside or ["none"])[0]] += 1
@@ -196,18 +204,6 @@ def count() -> tuple[Counter[str], list[str]]:
                 around = text[max(0, found.start() - 50) : found.start()], found[0], text[found.end() :][:30]
                 missing.append(f"{name}: {'{}<{}>{}'.format(*around)}".replace("\n", " "))
     return kinds, missing
-
-
-def settings(place: Mapping[str, str]) -> list[tuple[int, int]]:
-    """A quote, a section by its heading, or a whole page."""
-    text = page(place["file"])
-    if "section" not in place:
-        return spans(place) if "quote" in place else [(0, len(text))]
-    head = re.search(rf"^(#+) {re.escape(place['section'])}$", text, re.M)
-    if not head:
-        return []
-    after = re.compile(rf"^#{{1,{len(head[1])}}} ", re.M).search(text, head.end())
-    return [(head.start(), after.start() if after else len(text))]
 
 
 if __name__ == "__main__":

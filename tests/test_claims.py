@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_every_place_stands_in_the_docs_and_every_record_has_its_figures() -> None:
     verdicts = [(row[0], row[3]) for claim in CLAIMS for row in claims.checked(claim, minutes=0)]
     assert [v for v in verdicts if v[1].startswith(claims.WRONG)] == []
-    assert [place for place in claims.CLAIMS["settings"] if not claims.settings(place)] == []
+    assert [place for place in claims.CLAIMS["settings"] if not claims.spans(place)] == []
     assert len({claim["name"] for claim in CLAIMS}) == len(CLAIMS)
 
 
@@ -39,7 +39,7 @@ def test_every_command_exists(claim: dict[str, Any]) -> None:
 
 def test_figures_are_read_by_a_pattern_or_by_paths() -> None:
     text = json.dumps({"rows": [{"net": "a b", "x.y": 0}, {"net": "c", "top": [0.5, 0.912]}]})
-    assert claims.read(text, ["rows.net=c.top.1 * 100", "rows.1.top.0"]) == [91.2, 0.5]
+    assert claims.read(text, ["rows.net=c.top.1 * 100", "rows.1.top.0 / rows.1.top.0 * -3"]) == [91.2, -3]
     assert claims.read("took 1,234 s, −1.5 dB;\nfive of 7", r"took (\S+) s, (\S+) dB;.*(five) of (\d)") == [
         1234,
         -1.5,
