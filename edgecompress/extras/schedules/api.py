@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from edgecompress.commands import job_run
 from edgecompress.core import atomic_file, catalog, config, output_place, registry
@@ -27,7 +28,6 @@ STAGE, TECHNIQUE = "schedule", "schedule"
 FEW = 3  # names that are told of a policy
 ROWS = 16  # epochs that a table shows
 TRAINED, QUANTIZED = "scheduled", "scheduled-int8"  # the variants of a target for a schedule
-TARGET = "target.toml"
 FROM_HEADER = ("epochs", "lr", "batch_size", "momentum", "weight_decay")
 
 
@@ -59,7 +59,9 @@ def read(
     file: Name,
     model: str | None = None,
     *,
+    data: str | None = None,
     shape: Sequence[int] | None = None,
+    rename: Sequence[str] = (),
     epochs: int | None = None,
     lr: float | None = None,
     pictures: Pictures | None = None,
@@ -67,7 +69,8 @@ def read(
 ) -> Outline:
     """What the schedule in `file` does, and whether it fits the net of the factory `model`. Raises EdgeError.
 
-    `shape`: of an item of the net's input, which thinning is tried with; None: as the data set that the file names.
+    `shape`: of an item of the net's input, which thinning is tried with; None: that of `data`, or of the data set that
+    the file names. `rename`: see `reader.read`.
     """
     options, pictures = options or Options(), pictures or Pictures()
     _check({name: value for name, value in (("epochs", epochs), ("lr", lr)) if value is not None})
@@ -75,13 +78,16 @@ def read(
         if place:
             output_place.check_file(Path(place), option)
     path = _file(file)
-    made = job(model)
+    made = job(model, data=data)
     walk = job_run.begin(made, options, f"schedule>{path}>{model or ''}")
     net = made.source.value.model if model else ""
     if model and not is_factory(net):
         raise InputError(f"{net}: a schedule names the parameters of a torch net; give its factory, pkg.mod:fn")
     asked = {"file": str(path), "model": net, "epochs": epochs, "lr": lr, "shape": list(shape) if shape else None}
-    walk.stage(Stage(STAGE, "extras.schedules.stage:run", {}, asked, user_code=bool(model), user_files=(str(path),)))
+    fed = made.resolved if model and made.resolved.data and not made.resolved.random else None
+    asked |= {"rename": list(rename), "source": fed.for_data()["source"] if fed else None}
+    files = (str(path), *(fed.data_files if fed else ()))
+    walk.stage(Stage(STAGE, "extras.schedules.stage:run", {}, asked, user_code=bool(model), user_files=files))
     return Outline(str(file), _artifact(walk, STAGE).facts, _drawn(walk, path.stem, pictures))
 
 
@@ -140,7 +146,11 @@ def checked(outline: Outline, brief: bool = False, width: int = 80) -> str:
         return one_line(head)
     rows = [("epochs", "what", "does", "of"), *map(_policy, facts["policies"])]
     lines = [f"  {line}" for line in fitted(rows, width - 2)] if facts["policies"] else []
-    notes = [*(f"warning: {each}" for each in odd), *(f"error: {each}" for each in wrong)]
+    told = {"warning": odd, "error": wrong}
+    own = f"{Path(outline.file).resolve()}: "  # the head has named the file
+    notes = [f"{what}: {each.removeprefix(own)}" for what, texts in told.items() for each in texts]
+    if any("the model has no parameter" in each for each in wrong):
+        notes.append("next: where the net calls a module otherwise, --rename OLD=NEW, for example layer3=stage2")
     return "\n".join([one_line(head), *lines, *(line for note in notes for line in wrapped(one_line(note), width, 2))])
 
 
@@ -203,8 +213,8 @@ def converted(outline: Outline, target: str, place: Path, given: Mapping[str, Js
     once = outline.facts["post_training"]
     if not outline.facts["policies"] and not once:
         raise InputError(f"{outline.file}: has no policy and no quantizer without training, so it does nothing")
-    if once and given:
-        option = next(iter(given)).replace("_", "-")
+    if once and (trains := [name for name in given if name != "rename"]):
+        option = trains[0].replace("_", "-")
         raise InputError(f"{outline.file}: its quantizer does not train; leave out --{option}")
     _check(given)
     header = {} if once else outline.facts["flags"]
@@ -243,24 +253,20 @@ def _tables(value: object) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of training or rounding by a schedule: the folder of the net and of a target that goes on from it."""
+    """What came of training or rounding by a schedule: the folder of the net, and the target that goes on from it."""
 
     out: Path
+    target: Path  # of which `deploy` finds the trained net
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def target(self) -> Path:
-        """The target of which `deploy` finds the trained net."""
-        return self.out / TARGET
 
     def __str__(self) -> str:
         if "calibrated" in self.facts:
             told = f"rounded by the ranges of {plural(self.facts['calibrated'], 'calibration item')}"
-            return "\n".join([told, *self._odd(), f"{self.out}/  {TARGET}  net/"])
+            return "\n".join([told, *self._odd(), f"{self.out}/  {self.target.name}  net/"])
         last = self.facts["epochs"][-1]
         score = f", {self.facts['metric']} {last['select']:.4g} on select" if last["select"] is not None else ""
         told = f"epoch {last['epoch']}: loss {last['loss']:.4g}, {last['sparsity']:.1%} of the weights are zero{score}"
-        return "\n".join([told, *self._layers(), *self._odd(), f"{self.out}/  {TARGET}  net/"])
+        return "\n".join([told, *self._layers(), *self._odd(), f"{self.out}/  {self.target.name}  net/"])
 
     def _odd(self) -> list[str]:
         return [line for each in self.facts["warnings"] for line in wrapped(one_line(f"warning: {each}"), 80)]
@@ -290,23 +296,27 @@ def run(
     `given`: options of the technique `schedule`; the keywords are those of `deploy`.
     """
     options = options or Options()
-    outline = read(file, options=options)
+    outline = read(file, rename=cast("Sequence[str]", (given or {}).get("rename", ())), options=options)
     out = Path(options.out or Path("dist") / Path(file).stem).resolve()
     output_place.check_folder(out, "--out")
     text = converted(outline, target, out, given or {})
     with tempfile.TemporaryDirectory() as folder:  # a target is a file, and nothing is in `out` before its net is
-        asked = Path(folder).resolve() / TARGET
+        asked = Path(folder).resolve() / "target.toml"
         asked.write_text(converted(outline, target, asked.parent, given or {}), encoding="utf-8")
         made = job(model, str(asked), **how | How(only=TRAINED))
+    net = made.source.value.name or Path(made.source.value.model.rpartition(":")[2]).stem
+    place = out / f"{re.sub(r'[^A-Za-z0-9_-]+', '-', net).strip('-') or 'net'}.toml"
+    if place.exists() and config.read_text(place, config.LARGEST) != text:
+        raise InputError(f"{place}: already exists, and is not the target of this training; give another --out")
     steps = plan.deploy(made)
     name = f"{TRAINED}/{TECHNIQUE}"
     walk = job_run.begin(made, options, f"schedule>{made.source.given}>{out}")
     walk.stages([step for step in steps.stages if step.name in _needed(steps, name)])
     trained = _artifact(walk, name)
     shipping.ship(out / "net", lambda part: shipping.copied(trained, part))
-    with atomic_file.told(out / TARGET, "--out"):
-        atomic_file.write(out / TARGET, text.encode())
-    return Trained(out, trained.facts)
+    with atomic_file.told(place, "--out"):
+        atomic_file.write(place, text.encode())
+    return Trained(out, place, trained.facts)
 
 
 def _needed(steps: Plan, name: str) -> set[str]:

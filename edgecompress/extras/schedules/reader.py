@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from edgecompress.core import config
@@ -22,6 +24,8 @@ KINDS: dict[str, tuple[str, dict[str, type], type]] = {  # of a policy: its sect
     "extension": ("extensions", arguments.EXTENSIONS, arguments.NoArguments),
 }
 SECTIONS = {section: kind for kind, (section, _, _) in KINDS.items()}
+# What names parameters and modules, of an instance or of a policy
+NAMED = ("thresholds", "levels", "sensitivities", "reg_regims", "weights", "overrides", "input_overrides")
 RANGE = ("starting_epoch", "ending_epoch", "frequency")
 # Of torch's, those that are made of functions or of each other
 UNSAYABLE = ("LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler")
@@ -66,9 +70,13 @@ class Schedule:
         return any(policy.kind == "extension" for policy in self.policies)
 
 
-def read(path: str | Path) -> Schedule:
-    """The schedule of a file; raises ConfigError: `FILE: line 3: unknown class 'X', did you mean 'Y'?` and the like."""
+def read(path: str | Path, rename: Sequence[str] = ()) -> Schedule:
+    """The schedule of a file; raises ConfigError: `FILE: line 3: unknown class 'X', did you mean 'Y'?` and the like.
+
+    `rename`: texts `layer3=stage2`, for a net that calls a module, or a parameter, otherwise than the file.
+    """
     document = documents.read(Path(path))
+    _rename(document, rename)
     sections = _table(document, document.root, "the file")
     _known(document, sections, [*SECTIONS, "policies", "version"], "unknown key")
     instances = {
@@ -78,6 +86,37 @@ def read(path: str | Path) -> Schedule:
     found = [_policy(document, item, instances) for item in _list(document, policies, "policies")]
     _warn(document, instances, found)
     return Schedule(document.path, instances, tuple(found), tuple(document.warnings))
+
+
+def _rename(document: Document, rename: Sequence[str]) -> None:
+    """Names in the document those of a net; raises ConfigError for what is no OLD=NEW, or names nothing."""
+    for text in rename:
+        if not all(text.partition("=")):
+            raise ConfigError(f"--rename {text}: write OLD=NEW, for example layer3=stage2")
+    of, seen, used = {text.partition("=")[0]: text.partition("=")[2] for text in rename}, set[str](), set[str]()
+    longest = sorted(map(re.escape, of), key=len, reverse=True)
+    begins = re.compile(rf"(module\.)?({'|'.join(longest)})(?=\.|$)")
+
+    def named(name: str) -> str:
+        seen.update(accumulate(name.removeprefix("module.").split("."), lambda module, part: f"{module}.{part}"))
+        if not (found := begins.match(name)):
+            return name
+        used.add(found[2])
+        return f"{found[1] or ''}{of[found[2]]}{name[found.end() :]}"
+
+    def renamed(item: Item, names: bool = False) -> Item:
+        if item.table is not None:
+            table = {named(key) if names else key: renamed(each, key in NAMED) for key, each in item.table.items()}
+            if len(table) < len(item.table):
+                raise ConfigError(f"{document.where(item.line)}: --rename makes one of two names; give others")
+            return Item(table, item.line)
+        if isinstance(item.value, list):
+            return Item([renamed(each, names) for each in item.value], item.line)
+        return Item(named(item.value), item.line) if names and isinstance(item.value, str) else item
+
+    document.root = renamed(document.root) if rename else document.root
+    if idle := next((old for old in of if old not in used), None):
+        raise ConfigError(f"--rename {idle}={of[idle]}: {document.path} names no '{idle}'{_hint(idle, seen)}")
 
 
 # --------------------------------------------------------------------------- instances

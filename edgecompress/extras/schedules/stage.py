@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from edgecompress.core.errors import EdgeError
+from edgecompress.core import source as sources
+from edgecompress.core.errors import EdgeError, InputError, first_line
 from edgecompress.core.model import Artifact, Request
 from edgecompress.extras.schedules import arguments, outline, parameters, post_training, reader, thinning
 from edgecompress.extras.schedules.outline import EpochRow, PolicyRow
@@ -16,13 +18,15 @@ from edgecompress.formats import torch_module
 from edgecompress.reporting import html, vega
 from edgecompress.reporting.figure_style import Values, axis, quantity
 from edgecompress.reporting.html_tags import Raw, bdi, tag
+from edgecompress.stages import data
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 PAGE, PICTURE = "schedule.html", "schedule.png"
 DATA = {"cifar10": (3, 32, 32), "cifar100": (3, 32, 32), "mnist": (1, 28, 28), "imagenet": (3, 224, 224)}  # an item
 HEIGHT = 180  # pixels of each picture
+GIVE = "give the sizes of an item of the input, --shape 3,32,32, or --data"
 OF_NET = "of all weights"
 INK = {f"var(--c{i})": colour for i, colour in enumerate(("#2563a8", "#b4541a", "#3b7d3a", "#8a3fa0", "#a8852a"), 1)}
 INK |= {"var(--muted)": "#555555", "var(--grid)": "#dddddd", "var(--line)": "#888888"}  # where there is no page
@@ -43,14 +47,15 @@ class ScheduleFacts(TypedDict):
 def run(request: Request) -> Artifact:
     """The stage: {} -> "schedule", its facts a `ScheduleFacts`.
 
-    options: "file"; "model", a factory, or ""; "shape" of an item of its input, or None; "epochs" and "lr" of the
-    course, or None: those of its header.
+    options: "file"; "rename", see `reader.read`; "model", a factory, or ""; "shape" of an item of its input, or None;
+    else "source" (see core.source), which has its data, or None; "epochs" and "lr" of the course, or None: those of
+    its header.
     """
     asked = request.options
-    schedule = reader.read(asked["file"])
+    schedule = reader.read(asked["file"], asked["rename"])
     flags = outline.flags(asked["file"])
     net = torch_module.factory(asked["model"]) if asked["model"] else None
-    problems, odd = _tried(schedule, net, asked["shape"]) if net is not None else ([], [])
+    problems, odd = _tried(schedule, net, asked) if net is not None else ([], [])
     epochs = asked["epochs"] or flags.get("epochs") or outline.end(schedule)
     lr = asked["lr"] or flags.get("lr") or 0.1
     facts: ScheduleFacts = {
@@ -64,7 +69,7 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "schedule", facts=dict(facts)).write()
 
 
-def _tried(schedule: Schedule, net: nn.Module, asked: Sequence[int] | None) -> tuple[list[str], list[str]]:
+def _tried(schedule: Schedule, net: nn.Module, asked: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Why it cannot run on the net, every name that it lacks first; and what it warns of."""
     import torch
 
@@ -77,12 +82,11 @@ def _tried(schedule: Schedule, net: nn.Module, asked: Sequence[int] | None) -> t
             if quantizer := post_training.quantizer(schedule):
                 post_training.check(net, quantizer)
             elif not problems:
-                shape = _shape(schedule, asked)
-                inputs = [torch.zeros(2, *shape)] if shape else None
                 thins = [p for p in schedule.policies if isinstance(p.instance.arguments, arguments.Thinning)]
+                inputs = _inputs(schedule, net, asked) if thins else None
                 if thins and not inputs:
                     where = f"{thins[0].where}: {thins[0].instance.name}"
-                    odd = [f"{where}: thinning was not tried; give the sizes of an item of the input: --shape 3,32,32"]
+                    odd = [f"{where}: thinning was not tried; {GIVE}"]
                     schedule = replace(schedule, policies=tuple(p for p in schedule.policies if p not in thins))
                 elif inputs and thins:
                     odd = thinning.conflicts(net, schedule, inputs)
@@ -92,13 +96,30 @@ def _tried(schedule: Schedule, net: nn.Module, asked: Sequence[int] | None) -> t
     return problems, [*odd, *(text for each in warned if (text := str(each.message)).startswith(schedule.path))]
 
 
-def _shape(schedule: Schedule, asked: Sequence[int] | None) -> Sequence[int]:
-    """Of an item of the net's input: as asked for, else that of the data set that an extension names; () for others."""
-    if asked:
-        return asked
-    given = [each.arguments for each in schedule.instances.get("extensions", {}).values()]
-    named = [each.dataset for each in given if isinstance(each, arguments.Thinning)]
-    return next((DATA[name] for name in named if name in DATA), ())
+def _inputs(schedule: Schedule, net: nn.Module, asked: Mapping[str, Any]) -> list[Tensor] | None:
+    """Two items for the net: of the shape asked for, of its data, or as in the data set that an extension names.
+
+    None where nobody knows. Raises InputError where the net does not take them.
+    """
+    import torch
+
+    extensions = schedule.instances.get("extensions", {}).values()
+    named = {each.where: each.arguments for each in extensions if isinstance(each.arguments, arguments.Thinning)}
+    known = next((DATA[each.dataset] for each in named.values() if each.dataset in DATA), ())
+    if asked["source"] and not asked["shape"]:
+        inputs = [torch.from_numpy(array) for array in data.first(sources.read(asked), 2).values()]
+    elif shape := asked["shape"] or known:
+        inputs = [torch.zeros(2, *shape)]
+    else:
+        return None
+    try:
+        with torch.no_grad():
+            copy.deepcopy(net).eval()(*inputs)
+    except Exception as error:  # of the user's own forward
+        shapes = ", ".join(" x ".join(map(str, each.shape[1:])) for each in inputs)
+        says = f"{next(iter(named))}: thinning: the net does not take an item of {shapes}: {first_line(error)}"
+        raise InputError(f"{says}; {GIVE}") from error
+    return inputs
 
 
 def _unknown(schedule: Schedule, net: nn.Module) -> Iterator[str]:

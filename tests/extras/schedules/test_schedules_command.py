@@ -117,6 +117,30 @@ def test_thinning_is_tried_where_the_sizes_of_an_item_are_known(
     assert code == 0 and "not tried" not in " ".join(out.split())
 
 
+def test_an_item_of_another_size_than_the_data_sets_is_asked_for_and_taken_from_data(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "thin.yaml").write_text(THINNING.replace("dataset: own", "dataset: mnist"))
+    (folder / "own_nets.py").write_text(f"{NETS}\ndef images(split):\n    return torch.zeros(8, 3, 9, 9)\n")
+    code, out = said(capsys, "check", "thin.yaml", "own_nets:pictures")
+    assert code == 2 and "does not take an item of 1 x 28 x 28" in " ".join(out.split()) and "--shape" in out
+    assert out.count(str(folder)) == 0, "the head has named the file"
+    assert said(capsys, "check", "thin.yaml", "own_nets:pictures", "--data", "own_nets:images", "--strict")[0] == 0
+
+
+def test_modules_that_the_net_calls_otherwise_are_renamed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "s.yaml").write_text(TEXT.replace("NAME", "layer.one.weight, layer.weight, layers.weight"))
+    code, out = said(capsys, "check", "s.yaml", "own_nets:build")
+    assert code == 2 and "--rename OLD=NEW" in out
+    assert len(re.findall(r"error: line \d+: the model has no parameter", " ".join(out.split()))) == 3
+    rename = [word for text in ("layer=2", "layer.one=0", "layers=2") for word in ("--rename", text)]
+    assert said(capsys, "check", "s.yaml", "own_nets:build", *rename)[0] == 0
+    assert main(["schedule", "check", "s.yaml", "--rename", "laye=2"]) == 2
+    assert re.search(r"--rename laye=2: \S+s.yaml names no 'laye', did you mean 'layer'", capsys.readouterr().err)
+    code, text = said(capsys, "convert", "s.yaml", *rename)
+    assert code == 0 and tomllib.loads(text)["variant"][0]["compress"][0]["rename"] == [*rename[1::2]]
+
+
 def test_the_course_is_shown_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("show", "s.yaml", "own_nets:build", "--epochs", "9", "--html", "a/p.html", "--png", "a/p.png")
     code, text = said(capsys, *words)
@@ -169,8 +193,13 @@ def test_it_trains_and_what_was_trained_is_found_again(folder: Path, capsys: pyt
         code == 0
         and re.search(r"hit +scheduled/schedule", text)
         and "next: edgecompress deploy" in text
-        and "target.toml" in text
+        and "out/build.toml" in text
     )
+    (folder / "own_nets.py").write_text(f"{NETS}\nother = build\n", encoding="utf-8")
+    assert said(capsys, "run", "s.yaml", "own_nets:other", *words[3:], "--epochs", "1")[0] == 0
+    assert {file.name for file in (folder / "out").glob("*.toml")} == {"build.toml", "other.toml"}
+    assert main(["schedule", *words, "--epochs", "1"]) == 2
+    assert "out/build.toml: already exists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option, value", [("epochs", 0), ("lr", -1.0), ("weight_decay", -1.0), ("teacher", "a:b")])
@@ -189,9 +218,10 @@ def test_a_refused_option_leaves_nothing_written(folder: Path, capsys: pytest.Ca
 @pytest.mark.prove
 def test_a_run_that_fails_leaves_the_target_and_the_net_of_the_one_before(folder: Path) -> None:
     (folder / "out" / "net").mkdir(parents=True)
-    (folder / "out" / "target.toml").write_text("mine", encoding="utf-8")
+    (folder / "out" / "other.toml").write_text("mine", encoding="utf-8")
     assert main(["schedule", "run", "s.yaml", "own_nets:build", "--data", "own_nets:none", "--out", "out"]) != 0
-    assert (folder / "out" / "target.toml").read_text(encoding="utf-8") == "mine"
+    assert (folder / "out" / "other.toml").read_text(encoding="utf-8") == "mine"
+    assert not (folder / "out" / "build.toml").exists()
 
 
 QUANTIZED = """

@@ -26,10 +26,17 @@ SHAPE = argument(
     "--shape",
     default="",
     metavar="SIZES",
-    help="of an item of MODEL's input, 3,32,32, to try thinning with (default: by the file's dataset)",
+    help="of an item of MODEL's input, 3,32,32, to try thinning with (default: by --data, else the file's dataset)",
+)
+RENAME = argument(
+    "--rename",
+    action="append",
+    metavar="OLD=NEW",
+    help="a module that MODEL calls otherwise than FILE, layer3=stage2; may repeat",
 )
 TARGET = asked("target", help="target whose runtime and limits are taken (default: x86)")
 TRAINING = (
+    RENAME,
     EPOCHS,
     LR,
     argument("--batch-size", type=int, metavar="N", help="items of a step (default: the header's, else 256)"),
@@ -39,7 +46,7 @@ TRAINING = (
     argument("--teacher", metavar="FACTORY", help="the teacher (default: the net as it is before)"),
     argument("--temperature", type=float, metavar="T", help="of the distillation (default: 4)"),
 )
-GIVEN = ("epochs", "lr", "batch_size", "momentum", "weight_decay", "distill", "teacher", "temperature")
+GIVEN = ("rename", "epochs", "lr", "batch_size", "momentum", "weight_decay", "distill", "teacher", "temperature")
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:
@@ -66,7 +73,14 @@ def check(args: argparse.Namespace) -> int:
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
-        found = schedule.read(args.file, args.model, shape=_shape(args.shape), options=options_of(args, progress))
+        found = schedule.read(
+            args.file,
+            args.model,
+            data=args.data,
+            shape=_shape(args.shape),
+            rename=args.rename or (),
+            options=options_of(args, progress),
+        )
     facts = {"file": str(args.file), **{k: v for k, v in found.facts.items() if k not in ("epochs", "flags")}}
     console.say(args, facts, schedule.checked(found, args.quiet, console.width()))
     if found.facts["problems"]:
@@ -102,7 +116,7 @@ def train(args: argparse.Namespace) -> int:
         options = options_of(args, progress)
         trained = schedule.run(args.file, given=_given(args), options=options, **request_of(args))  # type: ignore[arg-type]
     words = f"{trained.out}" if args.quiet else f"{trained}\n{_next(args, trained.target)}"
-    console.say(args, {"out": str(trained.out), **trained.facts}, words)
+    console.say(args, {"out": str(trained.out), "target": str(trained.target), **trained.facts}, words)
     return 0
 
 
@@ -119,7 +133,7 @@ def convert(args: argparse.Namespace) -> int:
 
     screen = console.open(args)
     with Progress(screen, args) as progress:
-        found = schedule.read(args.file, options=options_of(args, progress))
+        found = schedule.read(args.file, rename=args.rename or (), options=options_of(args, progress))
     text = schedule.converted(found, args.target, Path.cwd(), _given(args))
     console.say(args, {"target": text}, text.rstrip("\n"))
     return 0
@@ -132,11 +146,13 @@ COMMANDS = (
         check,
         "schedule check resnet20_filters.schedule_agp.yaml\n"
         "schedule check s.yaml my_pkg.nets:build --strict\n"
-        "schedule check s.yaml my_pkg.nets:build --json",
+        "schedule check s.yaml my_pkg.nets:build --data my_pkg.nets:data --rename layer3=stage2 --json",
         (
             FILE,
             NET,
+            argument("--data", help="samples as for deploy: thinning is tried with an item of them"),
             SHAPE,
+            RENAME,
             argument("--strict", action="store_true", help="fail (exit 1) where there is a warning, too"),
             asked("offline"),
             asked("store"),

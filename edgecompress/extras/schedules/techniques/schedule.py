@@ -42,6 +42,7 @@ class Options(TrainingOptions):
     """The file, and what Distiller takes from its command line."""
 
     file: str = ""  # the schedule, a YAML file; relative to the target's file
+    rename: tuple[str, ...] = ()  # of modules that the net calls otherwise than the file: ["layer3=stage2"]
     epochs: int = 90  # here and below the defaults are Distiller's
     batch_size: int = 256
     lr: float = 0.1  # of SGD; it stays, or is what the file's lr_schedulers begin with
@@ -168,7 +169,7 @@ def apply(request: Request) -> Artifact:
     net = torch_module.rebuild(request.model)
     if not request.options.file:
         return torch_module.save(net, request, [], {"lost": "no schedule is named: give its YAML file as `file`"})
-    schedule = reader.read(request.options.file)
+    schedule = reader.read(request.options.file, request.options.rename)
     if post_training.quantizer(schedule):
         return _without_training(request, net, schedule)
     device = setup.best_device()
