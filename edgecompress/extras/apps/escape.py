@@ -85,6 +85,11 @@ def java(value: object) -> Safe:
     return Safe(_whole(value).translate(JAVA).replace("*/", "*\\057"))
 
 
+def javadoc(value: object) -> Safe:
+    """Inside of a comment that becomes a page: HTML, where @ and { begin tags."""
+    return java(html(value).replace("@", "&#64;").replace("{", "&#123;"))
+
+
 def swift(value: object) -> Safe:
     """Inside of "...", or of a comment, which may nest."""
     return Safe(_whole(value).translate(SWIFT).replace("*/", "*\\u{2f}").replace("/*", "\\u{2f}*"))
@@ -153,7 +158,7 @@ def short(value: object) -> str:
 
 
 FILTERS: dict[str, Callable[[object], str]] = {
-    **{f.__name__: f for f in (java, swift, xml, pom, html, md, json)},
+    **{f.__name__: f for f in (java, javadoc, swift, xml, pom, html, md, json)},
     "ident": ident,
     "hex": hexadecimal,
     "version": version,

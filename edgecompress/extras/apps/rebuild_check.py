@@ -41,8 +41,8 @@ def check(card: Card, payload: Path, carried: Path, module: ModuleType, root: Pa
 
 
 def _same(ours: Path, theirs: Path, work: Path) -> bool:
-    """Equal bytes; of a .pyz equal files inside, for another zlib packs them otherwise."""
-    if ours.suffix != ".pyz" or not theirs.is_file():
+    """Equal bytes; of an archive equal files inside, for another zlib packs them otherwise."""
+    if ours.suffix not in (".pyz", ".jar") or not theirs.is_file():
         return theirs.is_file() and ours.read_bytes() == theirs.read_bytes()
     for file, name in ((ours, "ours"), (theirs, "theirs")):
         (work / name).mkdir(parents=True)

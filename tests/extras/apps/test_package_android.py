@@ -88,11 +88,41 @@ def test_the_pom_depends_on_the_runtime_at_the_version_that_verified_the_model(s
 
 
 def test_each_file_of_the_repository_has_its_sums(small: Opened) -> None:
-    files = [p for p in (small.root / "maven").rglob("*") if p.is_file() and p.suffix not in (".sha1", ".sha256")]
-    assert {p.suffix for p in files} == {".aar", ".pom", ".xml"}
+    sums = ("md5", "sha1", "sha256")
+    files = [p for p in (small.root / "maven").rglob("*") if p.is_file() and p.suffix[1:] not in sums]
+    assert {p.suffix for p in files} == {".aar", ".jar", ".pom", ".xml"}
     for file in files:
-        for name in ("sha1", "sha256"):
+        for name in sums:
             assert Path(f"{file}.{name}").read_text() == hashlib.new(name, file.read_bytes()).hexdigest()
+
+
+def jar(opened: Opened, end: str) -> dict[str, bytes]:
+    """The files of a jar beside the library."""
+    (file,) = opened.root.glob(f"maven/**/*-{end}.jar")
+    with zipfile.ZipFile(file) as held:
+        return {name: held.read(name) for name in held.namelist()}
+
+
+def test_sources_and_javadoc_lie_beside_the_library_as_maven_central_asks(
+    small: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, sources, pages = small.namespace.replace(".", "/"), jar(small, "sources"), jar(small, "javadoc")
+    compiled = {name.split("$")[0].removesuffix(".class") for name in map(str, android_packages.classes(small))}
+    assert {name.removesuffix(".java") for name in sources} == compiled
+    assert b"public static SmallPetsModel load" in sources[f"{here}/SmallPetsModel.java"]
+    assert {f"{here}/{name}.html" for name in ("SmallPetsModel", "ModelSpec", "Prediction", "SelfTest")} <= pages.keys()
+    monkeypatch.setattr(_android_java, "javac", lambda: str(tmp_path / "javac"))  # of a JDK without javadoc
+    again = tmp_path / "again"
+    _android_java.document(tmp_path, small.namespace, again)
+    assert [file.name for file in again.iterdir()] == ["README.md"]
+
+
+def test_a_changed_source_is_found(small: Opened, tmp_path: Path) -> None:
+    opened = dataclasses.replace(small, root=shutil.copytree(small.root, tmp_path / "tree" / small.root.name))
+    (file,) = opened.root.glob("maven/**/*-sources.jar")
+    with zipfile.ZipFile(file, "a") as held:
+        held.writestr("More.java", "class More {}")
+    assert statuses(resealed(opened, tmp_path))["code"] == "fail"
 
 
 def test_the_classes_are_of_java_8_in_one_namespace_and_use_nothing_younger_than_their_android(small: Opened) -> None:
@@ -240,7 +270,7 @@ def test_another_constant_than_the_cards_is_found_in_the_class_file(small: Opene
             archive.writestr(entry, data)
     shutil.make_archive(str(tmp_path / "new"), "zip", tmp_path / "aar")
     aar.write_bytes((tmp_path / "new.zip").read_bytes())
-    for sums in ("sha1", "sha256"):
+    for sums in ("md5", "sha1", "sha256"):
         Path(f"{aar}.{sums}").write_text(hashlib.new(sums, aar.read_bytes()).hexdigest())
     found = statuses(resealed(opened, work))
     assert {k for k, v in found.items() if v == "fail"} == {"constants"}

@@ -134,12 +134,12 @@ def test_markdown_is_one_line_without_markup(text: str) -> None:
     assert re.fullmatch(r"(?:[^\\`*_{}\[\]()#+\-.!|~$:\"'=^/@%<>&]|\\[^\w\s]|\\_|&#\d+;)*", found), found
 
 
-@pytest.mark.parametrize("name", ["java", "swift", "xml", "pom", "html", "md", "json"])
+@pytest.mark.parametrize("name", ["java", "javadoc", "swift", "xml", "pom", "html", "md", "json"])
 def test_no_escape_lets_bidi_controls_or_nul_through(name: str) -> None:
     assert not set(escape.FILTERS[name](f"a{BIDI}\0b")) & {*BIDI, "\0"}
 
 
-@pytest.mark.parametrize("name", ["java", "swift", "xml", "pom", "html", "md", "json"])
+@pytest.mark.parametrize("name", ["java", "javadoc", "swift", "xml", "pom", "html", "md", "json"])
 def test_ten_megabytes_take_no_long_time(name: str) -> None:
     begin = time.perf_counter()
     assert len(escape.FILTERS[name]('"<\n\u202e*/' * 1_700_000)) > 10_000_000

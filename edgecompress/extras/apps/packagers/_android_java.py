@@ -77,15 +77,37 @@ def compile(sources: Sequence[Path], out: Path, more: Sequence[str] = ()) -> Non
         "-classpath",
         os.pathsep.join([*more, str(out)]),
     ]
+    _run([*command, *places, "-d", str(out), f"@{listed}"])
+    listed.unlink()
+
+
+def document(sources: Path, namespace: str, out: Path) -> None:
+    """The Javadoc of the library's own classes; where a JDK lacks the tool, a README, which Maven Central takes, too.
+
+    Raises MissingDependency, StageFailed.
+    """
+    out.mkdir()
+    tool = shutil.which("javadoc", path=str(Path(javac()).resolve().parent))
+    if tool is None:
+        render("android", out, {}, {"README.md": "maven/no-javadoc.md"})
+        return
+    how = ("-locale", "en", "-quiet", "-notimestamp", "-noindex", "-nohelp", "-notree", "-Xdoclint:none")
+    texts = ("--release", "8", "-encoding", "UTF-8", "-docencoding", "UTF-8", "-charset", "UTF-8")
+    places = ("-sourcepath", os.pathsep.join([str(sources), str(TEMPLATES / "stubs")]), "-d", str(out))
+    files = map(str, sorted((sources / namespace.replace(".", "/")).glob("*.java")))
+    _run([tool, *BRIEF, *how, *texts, *places, *files])
+
+
+def _run(command: Sequence[str]) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in SILENT}
     done = subprocess.run(
-        [*command, *places, "-d", str(out), f"@{listed}"],
+        command,
         capture_output=True, encoding="utf-8", errors="replace", timeout=LIMIT_S, env=environment, check=False,
     )  # fmt: skip
-    listed.unlink()
     if done.returncode:
         message = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr)
-        raise StageFailed(f"packager 'android': javac refuses the wrapper: {message.strip()[:300]}; report this")
+        tool = Path(command[0]).stem
+        raise StageFailed(f"packager 'android': {tool} refuses the wrapper: {message.strip()[:300]}; report this")
 
 
 def javac() -> str:

@@ -1,4 +1,4 @@
-"""A file Maven repository of one artifact: the .aar, the .pom, what versions there are, and the sums of all of them."""
+"""A file Maven repository of one artifact: the .aar, its sources and Javadoc, the .pom, the versions, and all sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgecompress.extras.apps.render import render
 
-SUMS = ("sha1", "sha256")
+SUMS = ("md5", "sha1", "sha256")  # md5: Maven Central asks for it
 METADATA = "maven-metadata.xml"
 
 
@@ -18,17 +18,21 @@ def place(group: str, artifact: str, version: str) -> Path:
     return Path(*group.split("."), artifact, version)
 
 
-def write(root: Path, aar: bytes, values: Mapping[str, object]) -> None:
-    """Fills the empty repository `root`."""
+def file(values: Mapping[str, object], end: str) -> Path:
+    """Where a repository keeps a file of the artifact, by the end of its name: ".aar", "-sources.jar"."""
     group, artifact, version = (str(values[key]) for key in ("group", "artifact", "version"))
-    where = place(group, artifact, version)
-    stem = f"{artifact}-{version}"
-    pom, metadata = f"{where.as_posix()}/{stem}.pom", f"{where.parent.as_posix()}/{METADATA}"
-    render("android", root, values, {pom: "maven/pom.xml.j2", metadata: "maven/maven-metadata.xml.j2"})
-    (root / where / f"{stem}.aar").write_bytes(aar)
-    for file in [p for p in root.rglob("*") if p.is_file()]:
+    return place(group, artifact, version) / f"{artifact}-{version}{end}"
+
+
+def finish(root: Path, values: Mapping[str, object]) -> None:
+    """Adds pom, versions and sums to a repository that holds the artifact's files."""
+    pom = file(values, ".pom")
+    metadata = f"{pom.parent.parent.as_posix()}/{METADATA}"
+    render("android", root, values, {pom.as_posix(): "maven/pom.xml.j2", metadata: "maven/maven-metadata.xml.j2"})
+    for each in [p for p in root.rglob("*") if p.is_file()]:
         for name in SUMS:
-            file.with_name(f"{file.name}.{name}").write_text(hashlib.new(name, file.read_bytes()).hexdigest())
+            digest = hashlib.new(name, each.read_bytes(), usedforsecurity=False).hexdigest()
+            each.with_name(f"{each.name}.{name}").write_text(digest)
 
 
 def updated(created: str) -> str:

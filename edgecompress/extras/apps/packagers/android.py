@@ -54,26 +54,36 @@ class Options:
 
 
 def build(contents: Contents, root: Path) -> None:
-    """maven/ with the library, sample/ with the app, README.md; with `ai_pack` also aipack/.
+    """maven/ with the library, its sources and Javadoc, sample/ with the app, README.md; with `ai_pack` also aipack/.
 
     Raises InputError for a model that no runtime of Android takes, MissingDependency without a JDK.
     """
-    runtime = engine(contents.card)
+    runtime, maven = engine(contents.card), root / "maven"
     values = _values(contents, runtime)
+    code(contents, root, root)
     with tempfile.TemporaryDirectory(prefix="edgecompress-android-") as work:
-        aar = Path(work) / "library.aar"
-        _library(contents, runtime, values, Path(work), aar)
-        _android_maven.write(root / "maven", aar.read_bytes(), values)
+        sources = Path(work) / "java"
+        _android_java.write(sources, str(values["namespace"]), runtime, values)
+        _library(contents, values, sources, Path(work), maven / _android_maven.file(values, ".aar"))
+        pages = Path(work) / "javadoc"
+        _android_java.document(sources, str(values["namespace"]), pages)
+        archive.write(pages, maven / _android_maven.file(values, "-javadoc.jar"), ".zip")
+    _android_maven.finish(maven, values)
     if values["ai_pack"]:
         assets = root / "aipack" / str(values["snake"]) / "src" / "main" / "assets" / contents.names.slug
         shutil.copytree(contents.carried / MODEL, assets / MODEL)
-    code(contents, root, root)
 
 
 def code(contents: Contents, root: Path, package: Path) -> None:
-    """README.md, the sample, the AI pack's script: what is no library."""
-    values = _values(contents, engine(contents.card))
+    """README.md, the sample, the AI pack's script, the library's sources: what is not compiled."""
+    runtime = engine(contents.card)
+    values = _values(contents, runtime)
     render("android", root, values, _files(values))
+    sources = root / "maven" / _android_maven.file(values, "-sources.jar")
+    sources.parent.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="edgecompress-android-") as work:
+        _android_java.write(Path(work), str(values["namespace"]), runtime, values)
+        archive.write(Path(work), sources, ".zip")
 
 
 def _files(values: Mapping[str, object]) -> dict[str, str]:
@@ -148,10 +158,9 @@ def _ends(side: str, specs: Sequence[Spec]) -> Iterator[str]:
 # --------------------------------------------------------------------------- the library
 
 
-def _library(contents: Contents, runtime: Engine, values: Mapping[str, object], work: Path, out: Path) -> None:
+def _library(contents: Contents, values: Mapping[str, object], sources: Path, work: Path, out: Path) -> None:
     """The .aar: manifest, compiled wrapper, rules for shrinkers, and the payload as assets."""
-    sources, classes, tree = work / "java", work / "classes", work / "aar"
-    _android_java.write(sources, str(values["namespace"]), runtime, values)
+    classes, tree = work / "classes", work / "aar"
     _android_java.compile(sorted(sources.rglob("*.java")), classes)
     files = {
         "AndroidManifest.xml": "aar/AndroidManifest.xml.j2",
