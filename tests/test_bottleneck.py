@@ -23,7 +23,7 @@ XEON = {
     "clock_mhz": 2500.0,
     "cores": 2,
 }
-ROOFS = {"compute": {"gflops": 100.0}, "bandwidth": {"gb_per_s": 12.0}}  # 50 GMAC/s: 20 float32 MACs a cycle
+ROOFS = {"compute": {"gflops": 100.0}, "bandwidth": {"gb_per_s": 12.0}}  # 50 GMAC/s: 20 float32 MACs per cycle
 FP32 = {"weights": {"fp32": 1000}, "computes": {"fp32": 1}, "why": ""}
 INT8 = {"weights": {"int8": 1000}, "computes": {"int8": 1}, "why": ""}
 
@@ -63,14 +63,14 @@ def test_one_huge_product_with_a_vector_waits_for_memory(told: Any) -> None:
     found = told(product(16 * MIB, 64 * MIB), ms=5.7, ops={"Gemm": 5.6})
     assert found.cause == "memory" and found.shares["memory"] == pytest.approx(0.981, abs=0.01)
     assert "98 % of the 12.0 GB/s measured" in found.says
-    assert found.says.startswith("held back by memory: no cache holds 64 MiB of a call, which is 11.8 GB/s")
+    assert found.says.startswith("memory-bound: no cache holds 64 MiB of a call, which is 11.8 GB/s")
 
 
 def test_large_convolutions_are_bound_by_arithmetic(told: Any) -> None:
     found = told(product(10**9, 4 * MIB), ms=22.0, ops={"Conv": 22.1})
     assert found.cause == "arithmetic" and found.shares["arithmetic"] == pytest.approx(0.909, abs=0.001)
-    says = "it computes 18.2 of 20.0 float32 MACs a cycle (AVX-512 FMA, by the measured float32 roof), 91 %"
-    assert found.says == f"held back by arithmetic: {says}"
+    says = "18.2 of 20.0 float32 MACs per cycle (AVX-512 FMA, by the measured float32 roof)"
+    assert found.says == f"compute-bound: 91 % of the float32 peak, {says}"
 
 
 def test_a_tiny_net_is_held_back_by_the_calls(told: Any) -> None:
@@ -85,7 +85,7 @@ def test_layout_conversions_are_named_and_products_with_such_names_are_none(told
     ops = {"ReorderInput": 0.3, "QuantizeLinear": 0.2, "Transpose": 0.1, "QLinearConv": 0.2, "ConvTranspose": 0.2}
     found = told(product(10**6, 4 * MIB), ms=1.0, ops=ops)
     assert found.cause == "conversions" and found.shares["conversions"] == pytest.approx(0.6)
-    assert "60 % of its time is in operators that only change layout or precision: ReorderInput" in found.says
+    assert "60 % of its time is spent in operators that only change layout or precision: ReorderInput" in found.says
     for kind in ("TRANSPOSE_CONV", "ConvInteger", "Convolution", "DynamicQuantizeMatMul", "QLinearConv"):
         assert not bottleneck.OPERATORS["conversions"].fullmatch(kind), kind
     for kind in ("Reorder", "Convert (NC, F32, QS8)", "Transpose (ND, X32)", "DEQUANTIZE", "aten::permute_copy.out"):
@@ -98,14 +98,14 @@ def test_layout_conversions_are_named_and_products_with_such_names_are_none(told
         pytest.param(10**6, "float32", 1.0, {"Relu": 0.4, "BatchNormalization": 0.3, "Conv": 0.3}, {},
                      "unfused", "were not fused: Relu, BatchNormalization", id="operators that were not fused"),
         pytest.param(10**7, "float32", 1.0, {"Conv": 0.95}, {}, "kernels",
-                     "4.00 of 20.0 float32 MACs a cycle (AVX-512 FMA, by the measured float32 roof)", id="small"),
+                     "4.00 of 20.0 float32 MACs per cycle (AVX-512 FMA, by the measured float32 roof)", id="small"),
         pytest.param(10**7, "int8", 0.35, {"QLinearConv": 0.33}, {"precision": INT8}, "unknown",
-                     "11.4 of at most 128 int8 MACs a cycle (AVX-512 VNNI), and no roof is measured in int8",
+                     "11.4 of at most 128 int8 MACs per cycle (AVX-512 VNNI), and no roof is measured in int8",
                      id="a roof of float32 tells nothing of int8"),
         pytest.param(10**9, "int8", 22.0, {"Conv": 22.1}, {}, "arithmetic", "(AVX-512 FMA",
                      id="weights that are narrower than the arithmetic have its peak"),
         pytest.param(10**9, "float32", 22.0, {"Conv": 22.1}, {"roofs": None}, "arithmetic",
-                     "18.2 of at most 32.0 float32 MACs a cycle (AVX-512 FMA), 57 %",
+                     "18.2 of at most 32.0 float32 MACs per cycle (AVX-512 FMA)",
                      id="most of the peak of an instruction needs no measured roof"),
     ],
 )  # fmt: skip
@@ -129,14 +129,14 @@ PI = {"features": ["asimd", "asimddp"], "caches": XEON["caches"], "clock_mhz": 1
         (2 * 10**9, "float32", {}, "90.9 float32 GMAC/s (AVX-512 FMA), more than the measured roof allows"),
         (3 * 10**9, "int8", {"precision": INT8, "environment": PI}, "136 int8 GMAC/s (SDOT), more than the clock that"),
         (9 * 10**9, "int8", {"precision": INT8, "environment": NO_CLOCK}, "peak is not known: the device tells"),
-        (10**9, "int8", {"precision": INT8, "environment": {}}, "by what the device multiplies is not known"),
+        (10**9, "int8", {"precision": INT8, "environment": {}}, "the instruction it uses is not known"),
     ],
 )
 def test_a_peak_that_the_variant_exceeds_or_that_no_clock_gives_is_none(
     told: Any, macs: int, dtype: str, given: Mapping[str, Any], says: str
 ) -> None:
     found = told(product(macs, 4 * MIB, dtype), ms=22.0, ops={"Conv": 21.5}, **given)
-    assert says in found.says and "MACs a cycle" not in found.says
+    assert says in found.says and "MACs per cycle" not in found.says
     assert "arithmetic" not in found.shares and (found.macs_per_cycle, found.peak_macs_per_cycle) == (None, None)
     assert found.cause != "arithmetic"
 
@@ -161,9 +161,9 @@ def test_what_does_not_fit_a_cache_is_said(told: Any) -> None:
 def test_without_measured_roofs_the_sentence_says_so_and_guesses_nothing(told: Any) -> None:
     found = told(product(16 * MIB, 64 * MIB), ms=5.7, ops={"Gemm": 5.6}, roofs=None)
     assert found.cause == "unknown" and {"memory", "arithmetic"} == set(found.unknown)
-    assert found.says.startswith("what holds it back is not known: memory (no cache holds 64 MiB of a call")
+    assert found.says.startswith("bottleneck unknown: memory (no cache holds 64 MiB of a call")
     assert "the rate of memory was not measured: the profiler roofline did not run" in found.says
-    assert "1.18 of at most 32.0 float32 MACs a cycle (AVX-512 FMA)" in found.says
+    assert "1.18 of at most 32.0 float32 MACs per cycle (AVX-512 FMA)" in found.says
 
 
 def test_a_device_that_tells_nothing_has_no_peak_and_no_caches(told: Any) -> None:
@@ -178,5 +178,5 @@ def test_a_file_whose_operators_cannot_be_counted_says_why(told: Any, monkeypatc
 
 
 def test_each_rendering_has_the_sentence() -> None:
-    of = Variant("net", bottleneck=Bottleneck("memory", "held back by memory: planted", {"memory": 0.9}, {}))
-    assert bottleneck.table(Report(schema=SCHEMA, variants=[of])).rows == (("net", "held back by memory: planted"),)
+    of = Variant("net", bottleneck=Bottleneck("memory", "memory-bound: planted", {"memory": 0.9}, {}))
+    assert bottleneck.table(Report(schema=SCHEMA, variants=[of])).rows == (("net", "memory-bound: planted"),)

@@ -93,7 +93,7 @@ def test_the_fastest_ships_and_the_others_say_by_how_much_they_are_slower() -> N
     assert choice.table["a"]["verdict"] == choice.table["c"]["verdict"] == "slower"
     assert re.match(r"2\.00x \(1\.\d\d–2\.\d\d\) the time of b, left after \d round", choice.table["a"]["reason"])
     assert choice.table["b"]["verdict"] == "shipped"
-    assert choice.reason.startswith("the fastest that keeps the budget; next is c, 1.50x (")
+    assert choice.reason.startswith("the fastest that keeps the budget; c takes 1.50x (")
 
 
 def test_the_order_of_a_round_is_rotated_and_its_number_orders_the_turns() -> None:
@@ -125,7 +125,7 @@ def test_what_is_not_shown_to_be_equal_ships_by_its_speed_and_says_that_it_is_no
     speeds = {"first": 1.015, "second": 1.0}
     choice, _ = play(it := race(speeds), uneven(speeds, 0.02), passed(it))
     assert choice.stage == "second"
-    assert choice.reason.startswith("the fastest measured, not decided against first, 1.0")
+    assert choice.reason.startswith("the fastest measured, undecided: first takes 1.0")
     assert choice.table["first"]["verdict"] == "undecided"
     assert choice.table["first"]["reason"].startswith("not decided: 1.0")
 

@@ -268,9 +268,9 @@ def test_one_session_has_no_interval_and_calls_no_change(tmp_path: Path) -> None
     assert (latency["after"]["low"], latency["after"]["high"]) == (None, None)
     assert latency["change"]["called"] == "none"
     assert "one session, so ratios have no interval (--profile standard gives one)" in found["summary"]["remarks"]
-    (note,) = (note["text"] for note in found["notes"] if "no number has an interval" in note["text"])
+    (note,) = (note["text"] for note in found["notes"] if "differences are not judged" in note["text"])
     assert (
-        "Where the choice gives a range beside a ratio, it assumes that processes of one variant differ by 2 %" in note
+        "Where the choice gives a range beside a ratio, it assumes that sessions of one variant differ by 2 %" in note
     )
     assert "needs 299 runs" in variant(found, "int8")["numbers"]["p99"]["reason"]
 

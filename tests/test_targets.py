@@ -213,7 +213,7 @@ def test_a_variant_that_tflite_must_run_and_answers_wrong_is_not_shipped(
     rows = {v["name"]: v for v in json.loads(Path("dist/old/report.json").read_text())["variants"]}
     assert (rows["fp32"]["verdict"], rows["fp32"]["also"]) == ("shipped", {"tflite": "ok"})
     assert rows["int8-dynamic"]["verdict"] == "failed"
-    assert rows["int8-dynamic"]["reason"].startswith("in tflite: tflite-runtime 2.14 answers wrongly")
+    assert rows["int8-dynamic"]["reason"].startswith("in tflite: wrong results in tflite-runtime 2.14")
     assert rows["int8-dynamic"]["verify"]["metric"]["net_lost"] <= 5  # in the runtime that it is for it is right
 
 
@@ -259,7 +259,7 @@ def test_what_tflite_answers_wrongly_is_named_in_the_headline_and_the_card_and_s
     with tarfile.open("made.tar.gz") as packed:
         names = {Path(name).name: name for name in packed.getnames()}
         readme, card = (packed.extractfile(names[n]).read().decode() for n in ("README.md", "model_card.json"))  # type: ignore[union-attr]
-    assert "answers wrongly" in json.loads(card)["runtime"]["also"]["tflite"]
+    assert "wrong results" in json.loads(card)["runtime"]["also"]["tflite"]
     assert "Not for tflite, but litert " in readme
 
 

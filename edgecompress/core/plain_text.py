@@ -20,7 +20,7 @@ _UNSEEN = re.compile(
 HIDDEN: tuple[object, ...] = (None, "", (), [])  # shown as an empty cell
 
 _NUMBER = r"[−\d.,]*\d"
-_UNIT = r"(?:[mµ]?[sJ]|[KMG]i?B|B|W|dB|%|/[sJ]|[kMG]|°C|MHz|GB/s|GFLOP/s)(?!\w)"
+_UNIT = r"(?:min|[mµ]?[sJ]|[KMG]i?B|B|W|dB|%|/[sJ]|[kMG]|°C|MHz|GB/s|GFLOP/s)(?!\w)"
 _INTERVAL = rf"[\[(]{_NUMBER}(?: %)?(?:,| –) {_NUMBER}(?: %)?[\])]"
 # A number with its unit, and an interval: no line is broken inside of one.
 TOGETHER = re.compile(rf"{_INTERVAL}|(?:[≈≥≤] )?{_NUMBER} {_UNIT}|≈ (?=\d)|(?<=[\d%kMG]) → (?=\d)")
@@ -144,11 +144,15 @@ def _block(
 
 
 def folded(text: str, width: int) -> str:
-    """Lines that are longer than `width` broken between words, what follows a little further in."""
+    """Lines that are longer than `width` broken between words, what follows a little further in.
+
+    A command stays one line: it is to be pasted.
+    """
     lines = []
     for line in text.split("\n"):
         margin = len(line) - len(line.lstrip(" "))
-        lines += [line] if len(line) <= width else wrapped(line.lstrip(" "), width, margin + 2, margin)
+        whole = len(line) <= width or line.startswith("edgecompress ", margin)
+        lines += [line] if whole else wrapped(line[margin:], width, margin + 2, margin)
     return "\n".join(lines)
 
 

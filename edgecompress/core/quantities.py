@@ -40,7 +40,7 @@ _ALL = (
     Quantity("p99", "ms", "Latency, p99", FASTER, session="p99_ms", per_run=True),
     Quantity("load", "ms", "Load", FASTER, session="load_ms", gate="load_ms"),
     Quantity("first", "ms", "First inference", FASTER, session="first_ms", gate="first_ms", per_run=True),
-    Quantity("call", "ms", "A call without a net", FASTER, session="call_ms"),
+    Quantity("call", "ms", "Call overhead", FASTER, session="call_ms"),
     Quantity(COUNTED, COUNTED, "Instructions, simulated", FEWER, gate="instructions", per_run=True, exact=True),
     Quantity(CYCLES, CYCLES, "Cycles, estimated", FEWER, gate="cycles", per_run=True, of_device=False),
     Quantity("npu_time", "ms", "Inference, estimated", FASTER, per_run=True, of_device=False),

@@ -114,7 +114,7 @@ def _mapped(error: BaseException, stage_request: StageRequest) -> dict[str, str]
         return {"error": InputError.__name__, "message": what}
     if isinstance(error, EdgeError):
         return {"error": type(error).__name__, "message": str(error)}
-    message = f"stopped by an error that edgecompress does not know: {first_line(error)}"
+    message = f"unexpected error: {first_line(error)}"
     if isinstance(error, PermissionError) and sandbox.entered.writes and not stage_request["limits"]["network"]:
         message += ": a stage changes only its own folder and TMPDIR, and has no network"
     elif files:

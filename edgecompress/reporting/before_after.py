@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fnmatch import fnmatch
 
 from edgecompress.core import quantities
 from edgecompress.core.quantities import COUNTED, CYCLES, QUANTITIES, Quantity, direction
@@ -15,6 +16,7 @@ from edgecompress.reporting.model_numbers import Called, Change, Delta, Number
 from edgecompress.reporting.model_variant import Metric, Variant
 from edgecompress.reporting.sessions import improvement
 
+CPUS = ("linux-*", "*-x86_64", "*-amd64")  # platforms of targets that have no accelerator
 VERSUS = 10  # letters of a variant's name that fit into the head of a column
 # The rows of the table, in their order.
 ROWS = quantities.of(
@@ -79,6 +81,17 @@ def table(report: Report) -> list[Delta]:
         return []
     rows = [_row(quantity, before, after) for quantity in ROWS if quantity.name in after.numbers]
     return [r for r in rows if known(r.after) or known(r.before) or r.metric in ("energy_gross", "accuracy")]
+
+
+def accelerated(report: Report) -> bool:
+    """Whether the target may have an accelerator: of a CPU nothing is told to be off one."""
+    platforms = report.target.get("platforms") or [""]
+    return not all(any(fnmatch(each, cpu) for cpu in CPUS) for each in platforms)
+
+
+def shown(report: Report) -> list[Delta]:
+    """The rows of `table` that the renderings show."""
+    return [row for row in report.deltas if row.metric != "fallback" or accelerated(report)]
 
 
 def _row(quantity: Quantity, before: Variant | None, after: Variant) -> Delta:

@@ -1,4 +1,4 @@
-"""What holds a variant back, in one sentence: the cause that explains most of its latency, from facts and no guesses.
+"""The bottleneck of a variant, in one sentence: the cause that explains most of its latency, from facts and no guesses.
 
 Each cause takes at least a share of the latency: calls (of an empty model, or what lies outside of operators),
 operators that only convert, operators that were not fused, the bytes that no cache holds at the measured rate of
@@ -33,11 +33,17 @@ OPERATORS = {
     ),
     "unfused": re.compile(r"(?i)relu6?|clip|hard_?swish|sigmoid|batchnormalization|bias_?add"),
 }
+BOUND = {
+    "arithmetic": "compute-bound",
+    "memory": "memory-bound",
+    "calls": "call overhead",
+    "unfused": "unfused operators",
+}
 OPERATORS_DO = {"conversions": "only change layout or precision", "unfused": "were not fused"}
 
 
 class Instruction(NamedTuple):
-    """What a core multiplies `dtype` by where it has `feature`, and the most MACs that it does a cycle."""
+    """What a core multiplies `dtype` by where it has `feature`, and the most MACs that it does per cycle."""
 
     dtype: str
     feature: str
@@ -142,7 +148,7 @@ def _operators(facts: Facts, cause: str) -> tuple[float | None, str]:
     own = sorted((op for op in table.ops if OPERATORS[cause].fullmatch(op.type)), key=lambda op: -op.ms)
     share = sum(op.ms for op in own) / max(table.total_ms, facts.ms)
     names = ", ".join(dict.fromkeys(op.type for op in own))
-    return share, f"{percent(share)} of its time is in operators that {OPERATORS_DO[cause]}: {names}"
+    return share, f"{percent(share)} of its time is spent in operators that {OPERATORS_DO[cause]}: {names}"
 
 
 def _memory(facts: Facts) -> tuple[float | None, str]:
@@ -173,7 +179,7 @@ def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
         macs[_dtype(op.dtype, facts)] = macs.get(_dtype(op.dtype, facts), 0) + (op.macs or 0)
     found.macs = sum(macs.values())
     if not found.macs:
-        return 0.0, "it multiplies nothing"
+        return 0.0, "it has no MACs"
     peaks = {dtype: _peak(facts, dtype) for dtype, n in macs.items() if n}
     main = max(macs, key=lambda dtype: macs[dtype])
     measured, ghz, instruction = _roof(facts, main) is not None, _ghz(facts), _instruction(facts.report, main)
@@ -183,7 +189,7 @@ def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
     if None in peaks.values() or top is None or share > 1:
         by = f" ({found.instruction})" if found.instruction else ""
         limit = "the measured roof" if measured else "the clock that the device tells"
-        why = "the device tells no highest clock" if instruction else "by what the device multiplies is not known"
+        why = "the device tells no highest clock" if instruction else "the instruction it uses is not known"
         doubt = f"more than {limit} allows, so" if share > 1 else "and"
         said = f"it computes {significant(reached, 3)} {main} GMAC/s{by}, {doubt} its peak is not known"
         return None, said if share > 1 else f"{said}: {why}"
@@ -191,12 +197,12 @@ def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
         found.macs_per_cycle, found.peak_macs_per_cycle = reached / ghz, top / ghz
     of = f"{'' if measured else 'at most '}{significant(top / (ghz or 1.0), 3)}"
     by = ", ".join(filter(None, [found.instruction, "by the measured float32 roof" if measured else ""]))
-    unit = f"{main} MACs a cycle" if ghz else f"{main} GMAC/s"
-    words = f"it computes {significant(reached / (ghz or 1.0), 3)} of {of} {unit} ({by})"
+    unit = f"{main} MACs per cycle" if ghz else f"{main} GMAC/s"
+    words = f"{significant(reached / (ghz or 1.0), 3)} of {of} {unit} ({by})"
     if not measured:
         why = f"no roof was measured: {NO_ROOFS}" if main == ROOF else f"no roof is measured in {main}"
         facts.at_least["arithmetic"] = f"{words}, and {why}"
-    return share, f"{words}, {percent(share)}"
+    return share, f"{percent(share)} of the {main} peak, {words}"
 
 
 def _dtype(narrowest: str, facts: Facts) -> str:
@@ -239,17 +245,17 @@ def _sentence(facts: Facts, found: Bottleneck) -> tuple[Any, str]:
     first = max(found.shares, key=lambda cause: found.shares[cause], default="")
     left = 1 - sum(found.shares.values())
     if first and found.shares[first] >= left:
-        return first, f"held back by {first}: {facts.causes[first][1]}"
+        return first, f"{BOUND.get(first, first)}: {facts.causes[first][1]}"
     told = ", ".join(f"{cause} {percent(share)}" for cause, share in found.shares.items())
     if found.unknown:
         reasons = {why: [c for c, each in found.unknown.items() if each == why] for why in found.unknown.values()}
         why = "; ".join(f"{' and '.join(named)} ({reason})" for reason, named in reasons.items())
-        return "unknown", f"what holds it back is not known: {why}{f'; known are {told}' if told else ''}"
-    far = f"{facts.causes['arithmetic'][1]}; {percent(left)} is left beside {told}"
-    return "kernels", f"held back by kernels that are far from any limit: {far}"
+        return "unknown", f"bottleneck unknown: {why}{f'; known: {told}' if told else ''}"
+    far = f"{facts.causes['arithmetic'][1]}; {percent(left)} of the time is not explained by {told}"
+    return "kernels", f"slow kernels, below every limit: {far}"
 
 
 def table(report: Report) -> TextTable:
-    """What holds each variant back whose operators were timed."""
+    """The bottleneck of each variant whose operators were timed."""
     rows = tuple((v.name, v.bottleneck.says) for v in report.variants if v.bottleneck)
-    return TextTable("What holds them back", ("variant", "by the facts of the device and of its file"), rows)
+    return TextTable("Bottlenecks", ("variant", "bottleneck, from the facts of the device and the file"), rows)

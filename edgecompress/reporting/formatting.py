@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgecompress.core.plain_text import escaped
@@ -74,6 +74,27 @@ def scaled(value: float, unit: str) -> tuple[float, str]:
     return next(((by, shown) for start, by, shown in _STEPS.get(unit, ()) if abs(value) >= start), (1.0, unit))
 
 
+Scale = tuple[float, str]
+
+
+def common(numbers: Sequence[Number | None]) -> Scale | None:
+    """The scale of the median, in which a column shows all its numbers; None where none is known or units differ."""
+    found = sorted(n.known for n in numbers if n is not None and n.value is not None)
+    units = {n.unit for n in numbers if n is not None and n.value is not None}
+    return scaled(found[len(found) // 2], units.pop()) if len(units) == 1 else None
+
+
+def column(numbers: Sequence[Number | None], spread: bool = False, why: bool = False) -> list[str]:
+    """The numbers of a column in one unit. `why`: with intervals, and of a missing one the reason."""
+    scale = common(numbers)
+    return [or_why(n, scale) if why and n else text(n, spread, scale) for n in numbers]
+
+
+def plain_column(values: Sequence[float | None], unit: str) -> list[str]:
+    """Measured values in one unit."""
+    return column([None if value is None else Number("", value, unit) for value in values])
+
+
 def sign(n: Number) -> str:
     """What stands before it: nothing, ≈, or ≥ and ≤ of a bound, whose value is one end of its band, the other open."""
     if not vague(n):
@@ -86,18 +107,18 @@ def is_bound(n: Number) -> bool:
     return (n.low, n.high) in ((n.value, None), (None, n.value))
 
 
-def text(n: Number | None, spread: bool = False) -> str:
-    """`0.3012 ms`, `≈ 1.9 mJ`, `≥ 2 µJ`, or a dash; with `spread` also its interval or band."""
+def text(n: Number | None, spread: bool = False, scale: Scale | None = None) -> str:
+    """`0.3012 ms`, `≈ 1.9 mJ`, `≥ 2 µJ`, or a dash; with `spread` also its interval or band. `scale`: of its column."""
     if n is None or n.value is None:
         return DASH
-    factor, unit = scaled(n.value, n.unit)
+    factor, unit = scale or scaled(n.value, n.unit)
     head = f"{sign(n)}{_digits(n, n.value / factor)}{' ' if unit else ''}{unit}"
-    return f"{head} {interval(n)}".rstrip() if spread else head
+    return f"{head} {interval(n, factor)}".rstrip() if spread else head
 
 
-def or_why(n: Number) -> str:
+def or_why(n: Number, scale: Scale | None = None) -> str:
     """It with its interval, or a dash and why there is none."""
-    return text(n, spread=True) if known(n) else f"{DASH} {n.reason}"
+    return text(n, spread=True, scale=scale) if known(n) else f"{DASH} {n.reason}"
 
 
 def percent(share: float) -> str:
@@ -119,11 +140,11 @@ def _digits(n: Number, value: float) -> str:
     return significant(value, 2 if vague(n) else _DIGITS.get(n.unit, 4))
 
 
-def interval(n: Number) -> str:
+def interval(n: Number, factor: float | None = None) -> str:
     """`[0.298, 0.305]` of what was measured, `(0.95 – 2.9)` of what was estimated, or nothing."""
     if n.low is None or n.high is None or n.value is None:
         return ""
-    factor, _ = scaled(n.value, n.unit)
+    factor = factor or scaled(n.value, n.unit)[0]
     middle, low, high = (_digits(n, end / factor) for end in (n.value, n.low, n.high))
     if low == middle == high:
         return ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from edgecompress.core import sequential_comparison
-from edgecompress.core.errors import UNDECIDED
+from edgecompress.core import environments, registry, sequential_comparison
+from edgecompress.core.errors import UNDECIDED, EdgeError
 from edgecompress.core.model import WARNINGS
 from edgecompress.core.quantities import COUNTED, CYCLES
 from edgecompress.data.metric_limits import NAMES
@@ -21,7 +21,7 @@ from edgecompress.reporting import (
     shipped_headline,
     training,
 )
-from edgecompress.reporting.before_after import ranked_by
+from edgecompress.reporting.before_after import accelerated, ranked_by
 from edgecompress.reporting.formatting import guessed, known, plural, text
 from edgecompress.reporting.model import Ended, Note, Report, Summary
 from edgecompress.reporting.model_numbers import Table
@@ -111,18 +111,20 @@ def _warnings(report: Report) -> Iterator[str]:
     yield from _throttled(report)
     yield from compression_gains.warnings(report)
     for variant in report.variants:
-        yield from _warnings_of(variant, report.subject, data.get(WARNINGS, ()))
+        yield from _warnings_of(report, variant, data.get(WARNINGS, ()))
 
 
-def _warnings_of(variant: Variant, subject: str, doubts: Sequence[str]) -> Iterator[str]:
+def _warnings_of(report: Report, variant: Variant, doubts: Sequence[str]) -> Iterator[str]:
     """`doubts`: what was told of the source and its data already."""
     crashed = [s for s in variant.sessions if s.crashed]
     if crashed:
         yield f"{variant.name} crashed in {plural(len(crashed), 'session')}: {crashed[0].crashed}"
     for runtime, says in variant.also.items():
         if says != "ok" and not says.startswith("not tried") and says not in variant.reason:
-            yield f"{variant.name} is not what it should be in {runtime}: {says}."
-    if variant.name != subject:
+            yield (
+                f"{variant.name}: {says}." if WRONG in says else f"{variant.name} fails in {_library(runtime)}: {says}."
+            )
+    if variant.name != report.subject:
         return
     cold = [s for s in variant.sessions if s.warm is False]
     if cold:
@@ -130,9 +132,22 @@ def _warnings_of(variant: Variant, subject: str, doubts: Sequence[str]) -> Itera
     listed = [op.name for op in (variant.verify.fallback if variant.verify else None) or ()]
     if fallback := listed or (variant.ops.fallback if variant.ops else None):
         those = ", ".join(map(str, fallback[:8]))
-        yield f"{plural(len(fallback), 'operator')} of {variant.name} left the accelerator: {those}"
+        left = "left the accelerator" if accelerated(report) else "run outside the runtime's fast kernels"
+        yield f"{plural(len(fallback), 'operator')} of {variant.name} {left}: {those}"
     if variant.verify:
         yield from _not_judged(variant.verify, doubts)
+
+
+WRONG = "wrong results in "  # how a runtime begins that tells its own name and version
+
+
+def _library(runtime: str) -> str:
+    """`tflite-runtime 2.14.0`: the library of a runtime, with its version; its name where that is not known."""
+    try:
+        name, version = next(iter(environments.versions(registry.load("runtimes", runtime)).items()), (runtime, ""))
+    except EdgeError:
+        return runtime
+    return f"{name} {version}" if version else runtime
 
 
 def _throttled(report: Report) -> Iterator[str]:
@@ -179,10 +194,10 @@ def _notes(report: Report) -> Iterator[str]:
     yield from estimates.notes(report)
     if shipped_headline.one_session(report):
         yield (
-            "One session per variant: no number has an interval, and no change is called. Where the choice gives a "
-            "range beside a ratio, it assumes that processes of one variant differ by "
+            "One session per variant: differences are not judged. Where the choice gives a "
+            "range beside a ratio, it assumes that sessions of one variant differ by "
             f"{100 * sequential_comparison.PRIOR:.0f} %. "
-            "Use --profile standard for intervals that are measured."
+            "Use --profile standard for measured intervals."
         )
     yield from compression_gains.note(report, report.subject)
     subject = report.variant(report.subject)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgecompress.core.model import WARNINGS
 from edgecompress.core.quantities import COUNTED, CYCLES, ENERGY
 from edgecompress.reporting import before_after as deltas
 from edgecompress.reporting import precision, slowdown
-from edgecompress.reporting.formatting import DASH, ended, known, or_why, plain, provenance, significant, text, times
+from edgecompress.reporting.formatting import (
+    DASH,
+    Scale,
+    column,
+    common,
+    ended,
+    known,
+    plain,
+    plain_column,
+    provenance,
+    significant,
+    text,
+    times,
+)
 from edgecompress.reporting.model import Report
 from edgecompress.reporting.model_numbers import Number, Session, Table
 from edgecompress.reporting.model_variant import LeftOperator, Output, Variant, Verification
@@ -33,9 +46,12 @@ class TextTable:
 
 def before_after(report: Report) -> TextTable:
     """The one to beat and the shipped artifact, quantity by quantity; with none to beat, the artifact alone."""
-    rows = []
-    for row in report.deltas:
-        before, after = (text(number, spread=True) for number in (row.before, row.after))
+    rows, told = [], deltas.shown(report)
+    scales = {row.metric: common([row.after, row.before]) for row in told}
+    times = [n for row in told for n in (row.before, row.after) if n and n.unit == "ms"]
+    for row in told:
+        scale = common(times) if row.after.unit == "ms" else scales[row.metric]
+        before, after = (text(number, spread=True, scale=scale) for number in (row.before, row.after))
         other = f" ({row.before_of})" if row.before_of not in ("", report.baseline) and before != DASH else ""
         rows.append((row.label, f"{before}{other}", after, row.says))
     if rows and all(before == DASH for _, before, _, _ in rows):
@@ -49,8 +65,8 @@ def variants(report: Report) -> TextTable:
     """Every variant, the fastest first, and why each lost."""
     by, ordered = deltas.ranked_by(report), deltas.ordered(report)
     head = ("variant", "runtime", RANKS[by], deltas.versus(report), "accuracy", "size", "verdict")
-    rows = tuple((*_variant(report, v, by), ended(v)) for v in ordered)
-    return TextTable("Variants", head, rows, _marked(report, ordered))
+    rows = zip(*_variants(report, ordered, by), map(ended, ordered), strict=True)
+    return TextTable("Variants", head, tuple(rows), _marked(report, ordered))
 
 
 def standings(report: Report) -> TextTable:
@@ -58,7 +74,9 @@ def standings(report: Report) -> TextTable:
     by, ordered = deltas.ranked_by(report), deltas.ordered(report)
     accuracy = next((v.verify.metric.name for v in ordered if v.verify and v.verify.metric), "accuracy")
     head = ("variant", "runtime", UNITS[by], deltas.versus(report), METRICS.get(accuracy, accuracy), "size", "")
-    rows = [(precision.called(report, v.name), *_variant(report, v, by)[1:], _behind(report, v)) for v in ordered]
+    _, *others = _variants(report, ordered, by)
+    names, behind = [precision.called(report, v.name) for v in ordered], [_behind(report, v) for v in ordered]
+    rows: list[tuple[str, ...]] = [*zip(names, *others, behind, strict=True)]
     if by == "latency":
         bare = [DASH if v.numbers[by].value is None else significant(v.numbers[by].known, 3) for v in ordered]
         rows = [(*row[:2], time, *row[3:]) for row, time in zip(rows, bare, strict=True)]
@@ -89,61 +107,71 @@ def precisions(report: Report) -> TextTable:
     return TextTable("Precision", ("", "weights", "computes"), precision.rows(report))
 
 
-def _variant(report: Report, variant: Variant, by: str) -> tuple[str, ...]:
-    n, faster = variant.numbers, deltas.factor(report, report.baseline, variant)
-    beside = times(faster) if faster is not None else DASH
-    return variant.name, variant.runtime, text(n.get(by)), beside, text(n["accuracy"]), text(n["size"])
+def _variants(report: Report, ordered: Sequence[Variant], by: str) -> Iterator[list[str]]:
+    """The columns: name, runtime, what ranks them, the factor, accuracy, size."""
+    factors = [deltas.factor(report, report.baseline, v) for v in ordered]
+    yield from ([v.name for v in ordered], [v.runtime for v in ordered])
+    yield column([v.numbers.get(by) for v in ordered])
+    yield [DASH if factor is None else times(factor) for factor in factors]
+    yield from (column([v.numbers[quantity] for v in ordered]) for quantity in ("accuracy", "size"))
 
 
 def sessions(report: Report) -> TextTable:
     """Each fresh process of each variant."""
     head = ("variant", "session", "median", "p90", "runs", "load", "first", "warm-up", "flags")
-    rows = tuple(_session(v.name, s) for v in deltas.ordered(report) for s in v.sessions)
+    every = [(v.name, s) for v in deltas.ordered(report) for s in v.sessions]
+    keys = ("median_ms", "p90_ms", "load_ms", "first_ms")
+    each = zip(*(plain_column([getattr(s, key) for _, s in every], "ms") for key in keys), strict=True)
+    rows = tuple(_session(*told, ms) for told, ms in zip(every, each, strict=True))
     return TextTable("Sessions", head, rows, empty="No session was run.")
 
 
-def _session(name: str, s: Session) -> tuple[str, ...]:
+def _session(name: str, s: Session, ms: Sequence[str]) -> tuple[str, ...]:
     label = s.round.removeprefix("round-")
     if s.crashed:
         return name, label, *([DASH] * 6), f"crashed: {s.crashed}"
-    times = [_ms(s.median_ms), _ms(s.p90_ms)]
-    once = [_ms(s.load_ms), _ms(s.first_ms)]
     warm = f"{significant(s.warmup_s, 3)} s" if s.warmup_s is not None else DASH
-    return name, label, *times, f"{s.n:,}" if s.n else DASH, *once, warm, ", ".join(s.flags or ())
-
-
-def _ms(value: float | None) -> str:
-    return plain(value, "ms")
+    return name, label, *ms[:2], f"{s.n:,}" if s.n else DASH, *ms[2:], warm, ", ".join(s.flags or ())
 
 
 def latencies(report: Report) -> TextTable:
     """Median with interval and the tail, where the runs hold it."""
-    head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers", "a call without a net")
-    rows = []
-    for v in (v for v in deltas.ordered(report) if v.sessions):
+    head = ("variant", "median", "p90", "p95", "p99", "runs", "outliers", "call overhead")
+    rows, timed = [], [v for v in deltas.ordered(report) if v.sessions]
+    scale, calls = (common([v.numbers[quantity] for v in timed]) for quantity in ("latency", "call"))
+    for v in timed:
         runs, outliers = (f"{sum(getattr(s, key) or 0 for s in v.sessions):,}" for key in ("n", "outliers"))
-        tail = (text(v.numbers[p]) for p in ("p90", "p95", "p99"))
-        rows.append((v.name, text(v.numbers["latency"], spread=True), *tail, runs, outliers, _call(v.numbers)))
+        tail = (text(v.numbers[p], scale=scale) for p in ("p90", "p95", "p99"))
+        rows.append(
+            (
+                v.name,
+                text(v.numbers["latency"], spread=True, scale=scale),
+                *tail,
+                runs,
+                outliers,
+                _call(v.numbers, calls),
+            )
+        )
     return TextTable("Latency", head, tuple(rows), empty="Nothing was timed.")
 
 
-def _call(numbers: dict[str, Number]) -> str:
+def _call(numbers: dict[str, Number], scale: Scale | None) -> str:
     """What an empty model takes, and its share of the latency; or why there is none."""
     call, latency = numbers["call"], numbers["latency"]
     if call is None or not known(call):
         return f"{DASH} {call.reason}" if call else DASH
     share = f" ({plain(call.known / latency.known, 'fraction')})" if known(latency) else ""
-    return f"{text(call)}{share}"
+    return f"{text(call, scale=scale)}{share}"
 
 
 def memory(report: Report) -> TextTable:
     """Memory is four numbers, never one."""
     head = ("variant", "artifact", "planned arena", "its largest tensor", "peak RSS over baseline", "of it file-backed")
-    rows = []
-    for v in (v for v in deltas.ordered(report) if v.sessions):
-        size, arena, rss, file_backed = (or_why(v.numbers[key]) for key in ("size", "arena", "peak_rss", "file_backed"))
-        largest = next((s.memory.arena_peak for s in v.sessions if s.memory and s.memory.arena_peak), DASH)
-        rows.append((v.name, size, arena, largest, rss, file_backed))
+    timed = [v for v in deltas.ordered(report) if v.sessions]
+    keys = ("size", "arena", "peak_rss", "file_backed")
+    size, arena, *peak = (column([v.numbers[key] for v in timed], why=True) for key in keys)
+    largest = [next((s.memory.arena_peak for s in v.sessions if s.memory and s.memory.arena_peak), DASH) for v in timed]
+    rows = zip([v.name for v in timed], size, arena, largest, *peak, strict=True)
     return TextTable("Memory", head, tuple(rows), empty="Not measured.")
 
 
@@ -152,7 +180,9 @@ def energy(report: Report) -> TextTable:
     head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "what stands behind it")
     every = {v.name: [v.numbers[q.name] for q in ENERGY] for v in deltas.ordered(report)}
     behind = {name: [provenance(n) for n in numbers if known(n)] for name, numbers in every.items()}
-    rows = tuple((name, *map(or_why, numbers), behind[name][0]) for name, numbers in every.items() if behind[name])
+    shown = [name for name in every if behind[name]]
+    each = (column(numbers, why=True) for numbers in zip(*(every[name] for name in shown), strict=True))
+    rows = tuple(zip(shown, *each, (behind[name][0] for name in shown), strict=True))
     reasons = "; ".join(sorted({v.numbers["energy_gross"].reason for v in report.variants} - {""}))
     return TextTable("Energy", head, rows, empty=f"No energy number: {reasons or 'no reason was given'}.")
 
@@ -229,13 +259,16 @@ def files(report: Report) -> TextTable:
 def operators(report: Report) -> TextTable:
     """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
     head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "remark")
-    rows = []
-    for v, ops in ((v, v.ops) for v in deltas.ordered(report) if v.ops):
-        latency, total = v.numbers["latency"], ops.total_ms if ops.ops else None
+    rows, every = [], [(v, v.ops) for v in deltas.ordered(report) if v.ops]
+    sums = [ops.total_ms if ops.ops else None for _, ops in every]
+    for (v, ops), total, told in zip(every, sums, plain_column(sums, "ms"), strict=True):
+        latency = v.numbers["latency"]
         share = significant(total / latency.known, 2) if total and known(latency) else DASH
         off = ", ".join(ops.fallback or ()) or "none"
         why = slowdown.NOT_ADDED_UP if slowdown.adds_up(v) is False else ops.why
-        rows.append((v.name, str(len(ops.ops)), _ms(total), share, off, why))
+        rows.append((v.name, str(len(ops.ops)), told, share, off, why))
+    if not deltas.accelerated(report):
+        head, rows = (*head[:4], head[5]), [(*row[:4], row[5]) for row in rows]
     return TextTable("Operators", head, tuple(rows), empty="No per-operator pass was run.")
 
 
@@ -250,6 +283,8 @@ def fallback(report: Report) -> TextTable:
     """Operators that left the accelerator, by their type."""
     head = ("variant", "operators", "type", "time", "share", "which")
     rows = tuple((v.name, *row) for v in deltas.ordered(report) for row in _fallback(v.verify or Verification()))
+    if not deltas.accelerated(report):
+        return TextTable("Off the accelerator", head, ())
     return TextTable("Off the accelerator", head, rows, empty="No operator of a verified variant left an accelerator.")
 
 
@@ -263,10 +298,11 @@ def _fallback(verify: Verification) -> list[tuple[str, ...]]:
         kinds.setdefault(op.type or op.name, []).append(op)
     ranked = sorted(kinds.items(), key=lambda kind: -(_sum(kind[1], "ms") or 0.0))
     rows: list[tuple[str, ...]] = []
-    for ops in (ops for _, ops in ranked):
-        time, names = _sum(ops, "ms"), ", ".join(op.name for op in ops[:3])
+    sums = [_sum(ops, "ms") for _, ops in ranked]
+    for (_, ops), time, told in zip(ranked, sums, plain_column(sums, "ms"), strict=True):
+        names = ", ".join(op.name for op in ops[:3])
         which = f"{names}, …" if len(ops) > 3 else f"{names} ({why})" if time is None and why else names
-        rows.append((str(len(ops)), ops[0].type or DASH, _ms(time), plain(_sum(ops, "share"), "fraction"), which))
+        rows.append((str(len(ops)), ops[0].type or DASH, told, plain(_sum(ops, "share"), "fraction"), which))
     return rows
 
 

@@ -18,6 +18,7 @@ from edgecompress.reporting import (
     strength_search,
     tables,
 )
+from edgecompress.reporting.before_after import shown
 from edgecompress.reporting.formatting import clean
 from edgecompress.reporting.model import Report, sections
 from edgecompress.reporting.tables import TextTable
@@ -85,11 +86,11 @@ class Columns:
         rule = "─" * max(len(line.text) for line in lines)
         for line, following in zip(lines, [*lines[1:], None], strict=True):
             row = line.row - 1
-            shown = _whole(line.text, "bold" if not line.row or line.row == self.table.marked + 1 else "")
+            text = _whole(line.text, "bold" if not line.row or line.row == self.table.marked + 1 else "")
             ends = [*(begin for _, begin in line.begins[1:]), len(line.text)]
             for (column, begin), end in zip(line.begins, ends if line.begins else (), strict=True):
-                shown.stylize(self.styles.get((row, column), ""), begin, end)
-            yield shown
+                text.stylize(self.styles.get((row, column), ""), begin, end)
+            yield text
             if self.rule and not line.row and following and following.row:
                 yield _whole(rule)
 
@@ -112,7 +113,7 @@ class _Remarks:
 
 def _all_tables(told: Report) -> Iterator[RenderableType]:
     if told.deltas:
-        called = enumerate(row.change.called if row.change else "" for row in told.deltas)
+        called = enumerate(row.change.called if row.change else "" for row in shown(told))
         table = tables.before_after(told)
         yield Columns(table, {(i, len(table.head) - 1): CALLED[c] for i, c in called if c in CALLED})
     if len(told.variants) > 1 or not told.deltas:
@@ -127,8 +128,8 @@ def _all_tables(told: Report) -> Iterator[RenderableType]:
         profilers.findings,
     )
     others = [each for each in sections() if not each.profiler]
-    shown = [*(make(told) for make in own), *(t for s in others for t in plugin_sections.tables(s, told)[: s.opened])]
-    for table in (table for table in shown if table.rows):
+    every = [*(make(told) for make in own), *(t for s in others for t in plugin_sections.tables(s, told)[: s.opened])]
+    for table in (table for table in every if table.rows):
         yield from ("", Columns(table))
 
 

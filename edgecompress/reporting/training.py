@@ -101,7 +101,7 @@ def notes(report: Report) -> Iterator[str]:
 def offer(report: Report) -> Iterator[str]:
     """The command that trains what shipped, where it can be and was not."""
     if _may_train(report):
-        yield f"Narrowed and trained for half an hour it may be faster: {report.command} --train 30m"
+        yield f"Pruning with 30 minutes of training may make it faster: {report.command} --train 30m"
 
 
 def _may_train(report: Report) -> bool:

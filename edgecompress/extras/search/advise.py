@@ -30,6 +30,7 @@ from edgecompress.pipeline.runner import PlanRun
 from edgecompress.reporting import history, read
 
 WIDTH = 100
+FIRST, MOST = 3, 2  # rows and, of each, lines of reasons and of its command that are shown at first
 TOLD = ("data", "profile", "samples", "batch", "seed")  # keywords that the command of a row names
 REPORTS = 50  # of the history, the newest
 ALIGN = 16  # channels: that is measured only on a device at hand
@@ -38,14 +39,20 @@ PRODUCTS = ("int8-weights", "int4")  # they round the weights of matrix products
 # What the runtimes of a target can do that it does not ask of them, and what changes the net before a variant's steps.
 WORDS = ("fp16", *PRODUCTS)
 RECIPES: Mapping[str, tuple[Sequence[Mapping[str, Json]], str]] = {
-    "qat": (({"use": "qat"},), "for int8 that loses too much, and no faster than that"),
+    "qat": (({"use": "qat"},), "for int8 that loses too much accuracy; no faster than int8"),
     "pruned": (
         ({"use": "prune_channels", "align": ALIGN}, {"use": "finetune"}),
-        "half of the channels go, then trained",
+        "half of the channels pruned, then fine-tuned",
     ),
-    "low-rank": (({"use": "low_rank", "align": ALIGN}, {"use": "finetune"}), "layers of half their MACs, trained"),
-    "distilled": (({"use": "distill", "student": "PKG.MOD:STUDENT"},), "gains what your smaller net does: name it"),
-    "scheduled": (({"use": "schedule", "file": "SCHEDULE.yaml"},), "by a schedule of Distiller: name it"),
+    "low-rank": (
+        ({"use": "low_rank", "align": ALIGN}, {"use": "finetune"}),
+        "low-rank layers with half of their MACs, then fine-tuned",
+    ),
+    "distilled": (
+        ({"use": "distill", "student": "PKG.MOD:STUDENT"},),
+        "gains depend on the student net: give its name",
+    ),
+    "scheduled": (({"use": "schedule", "file": "SCHEDULE.yaml"},), "by a schedule of Distiller: give its file"),
 }
 
 
@@ -246,7 +253,7 @@ class _Adviser:
         computed = {of: self._computed(word, checked, of) for of in ("macs", "parameters")}
         if word != "fp32" and max(computed.values()) < LITTLE:
             return dataclasses.replace(
-                row, why=[f"would change next to nothing: {word} is not for this net's layers there"]
+                row, why=[f"no effect: {word} does not apply to the layers of this net in {runtime}"]
             )
         told = self._expected(runtime, variant, "latency")
         size = expected_gains.size(word, self.parameters, computed["parameters"], checked["operators"])
@@ -270,7 +277,7 @@ class _Adviser:
         if out := sum(each["count"] for each in checked["outside"]):
             yield f"{plural(out, 'operator')} outside {accelerator}"
         if word in ("int8", "fp16") and not self.splits:
-            yield "give --data of your own: random numbers tell nothing of its accuracy"
+            yield "give --data: with random data its accuracy is not known"
         elif word == "int8":
             yield f"calibrates on {plural(self.splits['calibrate'], 'item')}"
 
@@ -292,7 +299,7 @@ class _Adviser:
             for word in WORDS:
                 variant = Variant(f"{runtime}-{word}", runtime, ({"use": word},))
                 if (runtime, word) not in ask:
-                    yield variant, base.name, "not asked for by the target"
+                    yield variant, base.name, "not a variant of the target"
         best = next((row for row in rows if row.command and row.steps), None)
         for name, (steps, says) in RECIPES.items() if best else ():
             base = next(v for v in target.variant if best and v.name == best.variant)
@@ -318,39 +325,60 @@ def _ordered(rows: Sequence[Advice], objective: str) -> list[Advice]:
 def _recorded(told: Expected) -> str:
     """Which nets the records are of, what of, and how often that kept its limits there."""
     if not told.records:
-        return "no record of it on such a device"
-    return f"{told.of} recorded on {', '.join(told.records)}: kept its limits in {told.kept or 0.0:.0%}"
+        return "no record of it on such a platform"
+    return f"{told.of} kept its limits in {told.kept or 0.0:.0%} of the records: {', '.join(told.records)}"
 
 
 # --------------------------------------------------------------------------- as text
 
 
-def text(advised: Advised, brief: bool = False) -> str:
-    """The rows, each with its reason and its command; `brief`: the first three, in one line."""
+def text(advised: Advised, brief: bool = False, everything: bool = True, width: int = WIDTH) -> str:
+    """The rows, each with its reason and its command; without `everything` the first three, on one screen.
+
+    `brief`: their names, in one line.
+    """
     fits = [row for row in advised.rows if row.rank]
     if brief:
-        return f"{advised.source}, {advised.target}: {', '.join(row.variant for row in fits[:3]) or 'nothing fits'}"
+        return f"{advised.source}, {advised.target}: {', '.join(row.variant for row in fits[:FIRST]) or 'nothing fits'}"
     net = {name: 10**decades for name, decades in advised.features.items()}
     shares = ", ".join(f"{name} {part:.0%}" for name, part in advised.shares["macs"].items() if part >= 0.005)
-    macs = f"{net['macs']:,.0f} MACs" if "macs" in net else "MACs not known before it runs; of the operators"
+    macs = f"{net['macs']:,.0f} MACs" if "macs" in net else "MACs unknown before it runs; of the operators"
     data = ", ".join(f"{name} {count:,}" for name, count in advised.data.items()) or "none"
     lines = [
-        f"{advised.source}, {advised.target}, by {advised.objective}",
-        f"  {macs} ({shares or 'none'}); {net['weights']:,.0f} parameters; data: {data}",
-        f"  gains are over the best uncompressed variant; a deploy of the whole target takes {_took(advised.minutes)}",
+        f"{advised.source}, {advised.target}, ranked by {advised.objective}",
+        *wrapped(f"{macs} ({shares or 'none'}); {net['weights']:,.0f} parameters; data: {data}", width, 2),
+        *wrapped(f"gains over the best uncompressed variant; all variants: {_took(advised.minutes)}", width, 2),
     ]
-    for row in fits:
-        shown = [name for name in row.gains if name in ("latency", "size", advised.objective)]
-        told = ", ".join(f"{name} {_times(row.gains[name])}" for name in shown)
-        lines += ["", f"{row.rank:>2}  {row.variant} ({row.runtime}): {told}, {_took(row.minutes or 0.0)}"]
-        lines += [*wrapped("; ".join(row.why), WIDTH, 6), f"      {row.command}"]
+    shown = fits if everything else fits[:FIRST]
+    for row in shown:
+        lines += ["", *_row(row, advised.objective, everything, width)]
+    if not everything:
+        left = [(len(fits) - len(shown), "more that fit"), (len(advised.rows) - len(fits), "that do not fit")]
+        counts = " and ".join(f"{count} {what}" for count, what in left if count)
+        return "\n".join([*lines, *([f"{counts}: --verbose"] if counts else [])])
     sources = dict.fromkeys(source for row in fits for source in row.records.values())
-    lines += ["", f"recorded in: {', '.join(sources)}"] if sources else []
+    lines += ["", *wrapped(f"recorded in: {', '.join(sources)}", width, 2, 0)] if sources else []
     lines += ["", "does not fit:"] if len(fits) < len(advised.rows) else []
     lines += [
-        line for row in advised.rows if not row.rank for line in wrapped(f"{row.variant}: {row.why[0]}", WIDTH, 6, 2)
+        line for row in advised.rows if not row.rank for line in wrapped(f"{row.variant}: {row.why[0]}", width, 6, 2)
     ]
     return "\n".join(lines)
+
+
+def _row(row: Advice, objective: str, everything: bool, width: int) -> Iterator[str]:
+    """A row's gains, reasons and command; without `everything` in at most five lines."""
+    shown = [name for name in row.gains if name in ("latency", "size", objective)]
+    told = ", ".join(f"{name} {_times(row.gains[name])}" for name in shown)
+    yield from wrapped(
+        f"{row.rank:>2}  {row.variant} ({row.runtime}): {told}, {_took(row.minutes or 0.0)}", width, 6, 0
+    )
+    reasons = wrapped("; ".join(row.why), width if everything else width - 2, 6)
+    if everything or len(reasons) <= MOST:
+        yield from reasons
+    else:
+        yield from (*reasons[: MOST - 1], f"{reasons[MOST - 1]} …")
+    command = f"      {row.command}"
+    yield command if everything or len(command) <= MOST * width else "      its command: --verbose"
 
 
 def _times(gain: Interval | None) -> str:

@@ -105,7 +105,7 @@ class Count:
         near = min(others, key=lambda name: others[name])
         if others[near] < SAME:
             return f"as few instructions as {near} by {self.simulated}, and before it in the target's order"
-        return f"{reason}; next is {near} with {others[near]:.2f}x as many"
+        return f"{reason}; {near} takes {others[near]:.2f}x as many"
 
     # ------------------------------------------------------------------ what the report shows
 

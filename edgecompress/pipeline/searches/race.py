@@ -294,8 +294,8 @@ class Race:
         before = f"equal to {' and '.join(equals)} within {ALIKE}, and before it in the target's order"
         near = ", ".join(_apart(standings, v, chosen) for v in undecided or standings.ranked(others)[:1])
         if undecided:
-            return "; ".join([*([before] if equals else []), f"the fastest measured, not decided against {near}"])
-        return before if equals else f"the fastest that keeps the budget; next is {near}"
+            return "; ".join([*([before] if equals else []), f"the fastest measured, undecided: {near}"])
+        return before if equals else f"the fastest that keeps the budget; {near}"
 
     def _measured(self, standings: Standings) -> list[str]:
         return [e.name for e in self.entrants if standings.of(e.name) and not standings.crashed(e.name)]
@@ -383,9 +383,9 @@ def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str]
 
 
 def _apart(standings: Standings, name: str, chosen: str) -> str:
-    """`fp32, 1.92x (1.88–1.95) its time`."""
+    """`fp32 takes 1.92x (1.88–1.95) as long`."""
     bound = standings.bound(name, chosen)
-    return f"{name}, {_times(bound)} its time" if bound else f"{name}, which was {TOO_NOISY}"
+    return f"{name} takes {_times(bound)} as long" if bound else f"{name} was {TOO_NOISY}"
 
 
 def _times(bound: Bound) -> str:

@@ -49,8 +49,8 @@ def open(artifact: Artifact, threads: int, profile: bool = False) -> session.Tfl
         raise _load_error(str(error)) from error
     if kind := _one_scale(opened.interpreter):
         raise CheckFailed(
-            f"tflite-runtime 2.14 answers wrongly: of a {kind} of dynamic int8 it takes the first channel's scale for "
-            'all; the file needs a newer LiteRT on the device, or scales = "tensor" of int8-dynamic'
+            f"wrong results in tflite-runtime 2.14: for a {kind} of dynamic int8 it uses the first channel's scale for "
+            'all channels; the file needs a newer LiteRT on the device, or scales = "tensor" of int8-dynamic'
         )
     return opened
 
@@ -70,9 +70,9 @@ def _load_error(message: str) -> CheckFailed | StageFailed:
     """What an error at load time means, in a line."""
     lacks: object
     if lacks := MISSING.search(message):
-        what = f"knows no {lacks[1]} of version {lacks[2]}"
+        what = f"does not support {lacks[1]} version {lacks[2]}"
     elif lacks := CUSTOM.search(message):
-        what = f"knows no operator '{lacks[1]}'"
+        what = f"does not support operator '{lacks[1]}'"
     else:
         return StageFailed(f"runtime tflite cannot load the file: {' '.join(message.split())[:300]}")
     return CheckFailed(

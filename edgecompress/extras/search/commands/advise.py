@@ -42,5 +42,5 @@ def run(args: argparse.Namespace) -> int:
     with Progress(console.open(args), args) as progress:
         options = options_of(args, progress)
         advised = advise.advise(**request_of(args), objective=args.objective, options=options)
-    console.say(args, asdict(advised), advise.text(advised, brief=args.quiet))
+    console.say(args, asdict(advised), advise.text(advised, args.quiet, bool(args.verbose), console.width()))
     return 0 if any(row.rank for row in advised.rows) else InputError.exit_code
