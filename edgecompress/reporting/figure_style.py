@@ -13,7 +13,10 @@ from edgecompress.reporting.vega import Spec
 
 Values = list[dict[str, Any]]
 COLOURS = 6  # --c1 .. --c6 in the page's style
-DASHES = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
+DASHES = (  # so many that few variants share one: nobody has to tell them by colours
+    *([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3]),
+    *([10, 3], [6, 2, 1, 2], [3, 1], [8, 2, 4, 2], [1, 1], [5, 2, 1, 2, 1, 2]),
+)
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,9 @@ def colour(report: Report, name: str) -> str:
 
 
 def dash(report: Report, name: str) -> list[int]:
-    """One for each variant of a runtime, in the target's order; a reference, which changes no precision, is solid."""
-    runtime = next((v.runtime for v in report.variants if v.name == name), "")
-    those = sorted((v for v in report.variants if v.runtime == runtime), key=lambda v: not v.reference)
-    return DASHES[next((i for i, v in enumerate(those) if v.name == name), 0) % len(DASHES)]
+    """One for each variant, in the target's order, the references first."""
+    names = [v.name for v in sorted(report.variants, key=lambda v: not v.reference)]
+    return DASHES[(names.index(name) if name in names else 0) % len(DASHES)]
 
 
 def axis(title: str, **rest: Any) -> dict[str, Json]:

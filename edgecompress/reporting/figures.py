@@ -102,7 +102,8 @@ def _changes_spec(values: Values) -> Spec:
 # ------------------------------------------------------------------ accuracy, latency, size
 
 
-WIDE, APART = 220, 15  # pixels: about the width of the drawing, and between two numbers
+WIDE, TALL = 220, 250  # pixels: about the width of the drawing, and its height
+APART, STEP = 15, 14  # pixels between two numbers, across and down
 
 
 def tradeoff(report: Report) -> Figure:
@@ -131,22 +132,22 @@ def _points(report: Report, shown: Sequence[Variant], by: str) -> tuple[Values, 
     points = [_point(report, v, lane, by) for v in shown]
     for number, point in enumerate(points, 1):
         point["number"] = str(number)
-    _dodge(points, scale)
     return points, edge if any(not known(v.numbers.get(by)) for v in shown) else None, scale
 
 
-def _dodge(points: Values, scale: str) -> None:
-    """Numbers of points that lie nearly on one another are moved apart, in the order of the points."""
+def _dodge(points: Values, scale: str, heights: Sequence[float]) -> None:
+    """A number that would lie on another one stands below or above its point, at the end of a line to it."""
     at = {p["number"]: math.log(p["x"]) if scale == "log" else p["x"] for p in points}
     spread = (max(at.values()) - min(at.values())) or 1.0
-    height = (max(p["y"] for p in points) - min(p["y"] for p in points)) or 1.0
-    placed: list[tuple[float, float]] = []  # pixels across, and the height, of each number
+    pixel = (heights[1] - heights[0]) / TALL
+    placed: list[tuple[float, float]] = []  # pixels across and down of each number
     for p in sorted(points, key=lambda p: at[p["number"]]):
-        across = WIDE * (at[p["number"]] - min(at.values())) / spread
-        before = [x for x, y in placed if abs(y - p["y"]) < 0.08 * height]
-        moved = max([across, *(x + APART for x in before)])
-        placed.append((moved, p["y"]))
-        p["dx"] = moved - across
+        across, down = WIDE * (at[p["number"]] - min(at.values())) / spread, (heights[1] - p["y"]) / pixel
+        step, moved = STEP if down < TALL / 2 else -STEP, 0
+        while any(abs(x - across) < APART and abs(y - down - moved) < STEP for x, y in placed):
+            moved += step
+        placed.append((across, down + moved))
+        p["down"], p["foot"] = moved, p["y"] - (moved - step / 2 if moved else 0) * pixel
 
 
 def _point(report: Report, variant: Variant, lane: float, by: str) -> dict[str, Json]:
@@ -181,6 +182,7 @@ def _tradeoff_spec(points: Values, edge: float | None, across: tuple[str, str]) 
         if scale == "log"
         else [min(xs) - 0.25 * (max(xs) - min(xs) or 1), max(xs) * 1.1]
     )
+    _dodge(points, scale, heights)
     title = f"latency, {unit_of(by)}" if by == "latency" else QUANTITIES[by].label.lower()
     short = {} if by == "latency" else {"format": "~s"}
     wide = axis(title, values=ticks(domain[0], edge or domain[1], scale), grid=True, **short)
@@ -196,10 +198,12 @@ def _tradeoff_spec(points: Values, edge: float | None, across: tuple[str, str]) 
     circles = described(
         points, {"type": "point", "strokeWidth": 2, **dashed}, "variant", x=x, y=y, size=size, **paint()
     )
-    label = {"type": "text", "fontSize": 11, "fontWeight": "bold", "color": "var(--ink)", "dy": -1}
+    label = {"type": "text", "fontSize": 11, "fontWeight": "bold", "color": "var(--ink)"}
     number = {"field": "number", "type": "nominal"}
-    numbers = [layer([p], {**label, "dx": p["dx"]}, x=x, y=y, text=number) for p in points]
-    return unit(250, [circles, *numbers, *_lane(edge, x, NOT_RANKED[by])])
+    numbers = [layer([p], {**label, "dy": p["down"] - 1}, x=x, y=y, text=number) for p in points]
+    line = {"type": "rule", "color": "var(--muted)"}
+    led = [layer(moved, line, x=x, y=y, y2={"field": "foot"})] if (moved := [p for p in points if p["down"]]) else []
+    return unit(TALL, [circles, *led, *numbers, *_lane(edge, x, NOT_RANKED[by])])
 
 
 def _lane(edge: float | None, x: Mapping[str, Json], text: str) -> list[Spec]:
