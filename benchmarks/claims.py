@@ -103,10 +103,11 @@ def checked(claim: Mapping[str, Any], minutes: float) -> Iterator[tuple[str, str
 
 
 def not_now(claim: Mapping[str, Any], minutes: float) -> str:
-    """Why a command does not run: not in this sample, or not on this machine."""
-    if claim.get("machine", "") not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+    """Why a command does not run: not on this machine, not without files beside the repository, not in this sample."""
+    if "machine" in claim and claim["machine"] not in figures.machine()["features"]:
         return "another machine"
-    return "not in the sample" if claim["minutes"] > minutes else ""
+    needs = claim.get("needs", ".")
+    return f"no {needs}" if not (ROOT / needs).exists() else "not in the sample" if claim["minutes"] > minutes else ""
 
 
 def ran(claim: Mapping[str, Any]) -> str:
