@@ -154,7 +154,7 @@ def test_a_wrong_input_of_a_run_is_told(shipped: Result, inputs: Any, says: str)
         ("target", 3, "target: is a int"),
         ("target", [], "target: the list is empty"),
         ("device", 3, "device: is a int"),
-        ("threads", "many", "threads 'many': give a whole number, 1 to 1024"),
+        ("threads", "many", "threads many: give a whole number, 1 to 1024"),
         ("only", "plane", "did you mean 'plain'"),
         ("options", Options(store="/proc/nowhere"), "/proc/nowhere: cannot keep results there"),
     ],
