@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import tarfile
 import tomllib
 import zipfile
 from collections.abc import Sequence
+from functools import cache
 from importlib import util
 from pathlib import Path
 
@@ -220,15 +223,65 @@ def _blocks(page: Path, language: str) -> list[str]:
 
 @pytest.mark.parametrize("page", _pages(), ids=lambda p: p.name)
 def test_every_command_a_page_shows_is_one_the_parser_takes(page: Path) -> None:
-    import shlex
-
-    from edgecompress.cli import main
-
     lines = [line for block in _blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
     for line in lines:
         words = shlex.split(line, comments=True)
         if words[:1] == ["edgecompress"]:
-            main.parser().parse_args([*itertools.takewhile(">".__ne__, words[1:])])
+            _grammar().parse_args([*itertools.takewhile(">".__ne__, words[1:])])
+
+
+@cache
+def _grammar() -> argparse.ArgumentParser:
+    from edgecompress.cli import main
+
+    return main.parser()
+
+
+def _strange(line: str) -> list[str]:
+    """What a shown command names that there is not: a command, an option, a job or a variable of make."""
+    from edgecompress.cli import main
+
+    whole = line.count("'") % 2 == line.count('"') % 2 == 0
+    program, *words = shlex.split(line, comments=True) if whole else line.split()
+    if program == "make":
+        text = (ROOT / "Makefile").read_text(encoding="utf-8")
+        named = [word.partition("=")[0] for word in words if not word.startswith("-")]
+        return [name for name in named if not re.search(rf"(?m)^{name}:" if name.islower() else rf"\b{name}\b", text)]
+    parser, words = _grammar(), main._joined(words)
+    while words and not words[0].startswith("-"):
+        below = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+        if not below or not re.fullmatch(r"[a-z_ -]+", words[0]):  # an argument; COMMAND, ...
+            break
+        if words[0] not in below[0].choices:
+            return words[:1]
+        parser, words = below[0].choices[words[0]], words[1:]
+    options = [match[0] for word in words if (match := re.match(r"--?[a-z-]+", word))]
+    return [option for option in options if words[0] != "COMMAND" and option not in parser._option_string_actions]
+
+
+@pytest.mark.parametrize("page", _pages(), ids=lambda p: p.name)
+def test_no_page_names_a_command_an_option_or_a_job_that_there_is_not(page: Path) -> None:
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    fenced = [block for language in ("sh", "bash", "console") for block in _blocks(page, language)]
+    lines = [line.strip().removeprefix("$ ") for block in fenced for line in block.replace("\\\n", " ").splitlines()]
+    inline = re.findall(r"`([^`]+)`", re.sub(r"(?ms)^```.*?^```", "", text))
+    shown = [
+        each for each in (*lines, *map(" ".join, map(str.split, inline))) if re.match("(edgecompress|make) ", each)
+    ]
+    assert {line: bad for line in shown if (bad := _strange(line))} == {}
+
+
+def test_where_a_journey_starts_it_is_said_how_edgecompress_becomes_a_command() -> None:
+    start, activate = "README.md#before-the-first-command", ". .venv/bin/activate`"
+    texts = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")}
+    for text in (texts.pop("README.md"), texts.pop("tutorial.md"), (ROOT / "README.md").read_text(encoding="utf-8")):
+        assert text.count(activate) == 1
+    begins = {
+        name: re.search(r"(?m)\A# .*\n+(.*\n+){0,7}?```(sh|bash|console)\nedgecompress ", t)
+        for name, t in texts.items()
+    }
+    assert len([*filter(None, begins.values())]) > 5
+    assert [name for name, found in begins.items() if found and start not in texts[name]] == []
 
 
 @pytest.mark.parametrize("page", _pages(), ids=lambda p: p.name)
