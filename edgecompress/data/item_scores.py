@@ -57,8 +57,8 @@ def top(k: int, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
     if logits.ndim != 2:
         fits = labels.dtype.kind in "iu" and labels.ndim == logits.ndim - 1
-        give = "of a language model, which scores each token, give --metric perplexity"
-        give = {3: give, 4: "of a segmentation give --metric miou"}.get(logits.ndim) if fits else None
+        tokens = "of a language model, which scores each token, give --metric perplexity"
+        give = {3: tokens, 4: "of a segmentation give --metric miou"}.get(logits.ndim) if fits else None
         needs = f"top-{k} needs an output [items, classes], not {list(logits.shape)}"
         raise InputError(f"{needs}; {give or 'name your own metric'}")
     index = _classes(logits, labels)[:, None]
