@@ -186,9 +186,7 @@ def _numbers(threads: Threads, cores: int) -> list[int]:
     except (TypeError, ValueError):
         numbers = []
     if not numbers or min(numbers) < 1 or max(numbers) > MOST_THREADS:
-        raise InputError(
-            f"threads {threads}: give a whole number, 1 to {MOST_THREADS}, or several to race: 1,2,{ALL}"
-        )
+        raise InputError(f"threads {threads}: give a whole number, 1 to {MOST_THREADS}, or several to race: 1,2,{ALL}")
     return list(dict.fromkeys(numbers))
 
 
