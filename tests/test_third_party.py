@@ -128,6 +128,22 @@ def test_a_technique_conforms_and_is_listed_planned_and_reported(home: Home) -> 
     home.cli("plan", home.asked["model"], "--data", home.asked["data"], "--target", "own", *wrong, code=2)
 
 
+@of("edgecompress-command-largest")
+def test_a_command_conforms_and_runs(home: Home) -> None:
+    assert home.cli("conformance", "largest", "--kind", "command").splitlines()[1].split()[-1] == "yes"
+    assert home.cli("largest", "net", "--count", "1").split()[0].isdigit()
+    home.cli("largest", "nowhere", code=2)
+
+
+@of("edgecompress-section-sizes")
+@pytest.mark.prove
+def test_a_section_conforms_and_is_in_the_report(home: Home) -> None:
+    assert home.cli("conformance", "sizes", "--kind", "section").splitlines()[1].split()[-1] == "yes"
+    home.file("targets/own.toml", TARGET.format(runtime="null", more=""))
+    home.deploy(target="own")
+    assert "Sizes" in (home.folder / "out" / "report.md").read_text(encoding="utf-8")
+
+
 @of("edgecompress-capability-levels")
 def test_a_capability_is_one_folder_with_a_technique_a_section_and_a_command(home: Home) -> None:
     for kind in ("technique", "section", "command"):
@@ -208,7 +224,7 @@ def test_a_sensor_conforms_and_is_listed_and_reported(home: Home) -> None:
     assert '"wall"' in text
 
 
-@pytest.mark.parametrize("kind", prove.some(["engine", "technique", "sensor"], 1))
+@pytest.mark.parametrize("kind", prove.some(["engine", "technique", "sensor", "command", "section"], 1))
 @pytest.mark.prove
 def test_what_init_writes_installs_and_conforms_as_it_is(kind: str, tmp_path: Path) -> None:
     bare = Home(tmp_path, tmp_path / "none")

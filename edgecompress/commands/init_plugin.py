@@ -1,4 +1,4 @@
-"""A plug-in of one's own to start from: what `init --kind technique`, `engine` and `sensor` write.
+"""A plug-in of one's own to start from: what `init --kind technique`, `engine`, ... write.
 
 It is the shortest example of its kind under another name, so that what is written is what the tests run.
 """
@@ -17,6 +17,8 @@ KINDS = {
     "technique": ("techniques", "edgecompress-technique-", "round"),
     "engine": ("runtimes", "edgecompress-runtime-", "echo"),
     "sensor": ("sensors", "edgecompress-sensor-", "constant"),
+    "command": ("commands", "edgecompress-command-", "largest"),
+    "section": ("sections", "edgecompress-section-", "sizes"),
 }
 
 
@@ -35,7 +37,7 @@ def write(kind: str, name: str, output: Path | None = None) -> Path:
     inside = PACKAGE / "plugin_examples"
     home = (inside if inside.is_dir() else PACKAGE.parent / "examples" / "plugins") / f"{stem}{example}"
     module = stem.replace("-", "_")
-    quoted, suffix, key = rf'(?<="){example}(?:ed)?(?=")', rf"(?<=\.){example}\b", rf"\b{example}(?= = )"
+    quoted, suffix, key = rf'(?<="){example}(?:ed)?(?=[" ])', rf"(?<=\.){example}\b", rf"\b{example}(?= = )"
     mine = "|".join([f"(?<={stem}){example}", f"(?<={module}){example}", quoted, suffix, key])
     files = [file for file in home.iterdir() if file.suffix in (".py", ".toml")]
     texts = {re.sub(mine, name, file.name): re.sub(mine, name, file.read_text(encoding="utf-8")) for file in files}

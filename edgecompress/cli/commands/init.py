@@ -28,9 +28,9 @@ ARGUMENTS = (
     ),
     argument(
         "--kind",
-        choices=("target", "source", "device", "profile", "technique", "engine", "sensor"),
+        choices=("target", "source", "device", "profile", "technique", "engine", "sensor", "command", "section"),
         default="target",
-        help="kind of file, or of plug-in: technique, engine, sensor (default: target)",
+        help="kind of file, or of plug-in: technique, engine, sensor, command, section (default: target)",
     ),
     argument("--runtime", action="append", default=[], help="runtime of a new target's variants; may repeat"),
     argument("--model", default="my_package.nets:build", help="model of a new source"),
