@@ -98,7 +98,13 @@ def show(args: argparse.Namespace) -> int:
     pictures = schedule.Pictures(args.html, args.png)
     with Progress(screen, args) as progress:
         found = schedule.read(
-            args.file, args.model, epochs=args.epochs, lr=args.lr, pictures=pictures, options=options_of(args, progress)
+            args.file,
+            args.model,
+            rename=args.rename or (),
+            epochs=args.epochs,
+            lr=args.lr,
+            pictures=pictures,
+            options=options_of(args, progress),
         )
     drawn = [str(place) for place in found.drawn]
     console.say(args, {"file": str(args.file), **found.facts, "drawn": drawn}, schedule.shown(found, args.quiet))
@@ -166,6 +172,7 @@ COMMANDS = (
         (
             FILE,
             NET,
+            RENAME,
             EPOCHS,
             LR,
             argument("--html", type=Path, metavar="PAGE", help="also draw it as an HTML page"),
