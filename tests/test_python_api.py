@@ -98,6 +98,7 @@ def test_a_list_of_targets_gives_a_result_for_each(asked: dict[str, Any], tmp_pa
     assert {name: result.out for name, result in results.items()} == {
         name: tmp_path / "dist" / name for name in ("null", "other")
     }
+    assert results._repr_html_().count("<iframe ") == 2
 
 
 def test_compare_and_diagnose_take_the_names_of_the_command_line(shipped: Result, asked: dict[str, Any]) -> None:
