@@ -34,6 +34,7 @@ SYSTEM = ("CryptoKit", "CoreML")
 SOURCES = Path(ios.__file__).with_name("templates") / "ios" / "sources"
 PURE = ("Numbers", "Picture", "Processing", "Resize", "Spectrogram", "Engine")  # nothing of Apple's, no constants
 STRICT = ("-swift-version", "5", "-warnings-as-errors")
+STRICTLY = ("-Xswiftc", "-strict-concurrency=complete")
 
 
 def swift(work: Path, tool: str, *arguments: str) -> str:
@@ -69,6 +70,9 @@ def laid(work: Path, system: Path, kind: str, **how: Any) -> tuple[Path, Content
         shutil.copytree(package, work / "packages" / package.name)
         shutil.copy(DATA / "Replay.swift", next((work / "packages" / package.name / "Sources").iterdir()))
     swiftlang.put_zlib(work / "zlib")
+    shutil.copy(DATA / "Tasks.swift", root / "Tests" / "SmallPetsTests")
+    (call,) = re.findall(r"```swift\n *import SmallPets\n(.*?)```", (root / "README.md").read_text(), re.S)
+    (root / "Sources/benchmark/Readme.swift").write_text(f"import SmallPets\n\nfunc readme() throws {{{call}}}\n")
     manifest = root / "Package.swift"
     text = re.sub(
         r'\.package\(\s*url: "[^"]*/([^"/]+)",[^)]*\)', r'.package(path: "/given/packages/\1")', manifest.read_text()
@@ -93,7 +97,7 @@ def package(root: Path, tool: str, *arguments: str) -> Any:
     """`swift build` and the like, of a package."""
     linked = [f"-Xlinker=-l{name}" for name in SYSTEM]
     zlib = ["-Xcc", "-I/given/zlib", "-Xlinker", "-L/given/zlib"]
-    flags = ["-Xswiftc", "-I/given/system", "-Xlinker", "-L/given/system", *zlib, *linked]
+    flags = [*STRICTLY, "-Xswiftc", "-I/given/system", "-Xlinker", "-L/given/system", *zlib, *linked]
     flags = [part for flag in flags for part in (flag.split("=") if flag.startswith("-Xlinker=") else [flag])]
     place = f"/given/{root.name}"
     return swiftlang.swift(root.parent, "swift", tool, "--disable-sandbox", "--package-path", place, *flags, *arguments)
@@ -140,7 +144,7 @@ def test_a_package_builds_and_tests_itself_and_measures(built_and_tested: Callab
     one = built_and_tested(kind)
     root, given, done = one.root, one.given, one.done
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "Executed 2 tests, with 0 failures" in done.stdout + done.stderr
+    assert "Executed 3 tests, with 0 failures" in done.stdout + done.stderr
     assert "warning:" not in done.stdout.replace("warning: 'system'", "")
     told = benchmark(root)
     assert told.returncode == 0 and steps(told) == dict.fromkeys(("files", "processing", "inference", "labels"), True)

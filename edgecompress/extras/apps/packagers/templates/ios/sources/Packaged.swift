@@ -8,11 +8,15 @@ struct Scored {
 }
 
 /// The model of this package: opened by its runtime, checked against what it answered when it was packed.
-final class Packaged {
+///
+/// It may be shared by threads and tasks: all but the engine never changes, and the lock lets one at a time ask that.
+final class Packaged: @unchecked Sendable {
     let folder: URL
     let models: URL  // the folder of the model's files: that one, but where they are packed
-    let engine: Engine
     let labels: [String]
+    private let engine: Engine
+    private let lock = NSLock()
+    private let queue = DispatchQueue(label: "edgecompress", qos: .userInitiated)
 
     init(folder: URL, models: URL, engine: Engine) throws {
         self.folder = folder
@@ -35,11 +39,20 @@ final class Packaged {
         for (spec, data) in zip(ModelSpec.inputs, inputs) where data.count != spec.byteCount {
             throw PackageError("'\(spec.name)' takes \(spec.byteCount) bytes, not \(data.count)")
         }
+        lock.lock()
+        defer { lock.unlock() }
         let answers = try engine.run(inputs)
         guard answers.count == ModelSpec.outputs.count else {
             throw PackageError("the model gave \(answers.count) outputs, not \(ModelSpec.outputs.count)")
         }
         return answers
+    }
+
+    /// What `work` gives, on a queue of its own: neither the caller's actor nor a thread of the tasks' pool waits.
+    func later<Answer: Sendable>(_ work: @escaping @Sendable () throws -> Answer) async throws -> Answer {
+        try await withCheckedThrowingContinuation { waiting in
+            queue.async { waiting.resume(with: Result(catching: work)) }
+        }
     }
 
     /// The classes that the answer names for the only input, best first; real or stored numbers, as the model takes them.
