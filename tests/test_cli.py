@@ -541,12 +541,6 @@ def test_the_file_that_is_told_is_the_one_for_the_device(tmp_path: Path) -> None
     Artifact(folder, "vela", (), (), {"here": ["model.tflite"]}).write()
     result: Any = SimpleNamespace(out=tmp_path / "out", report=None, read_report=lambda: {"target": {}})
     assert "artifact/model_vela.tflite" in next(iter(console._places(result)))
-
-
-def test_a_model_that_is_a_folder_is_told_as_one(tmp_path: Path) -> None:
-    data = tmp_path / "out" / "artifact" / "model.mlpackage" / "Data"
-    data.mkdir(parents=True)
-    (data / "weight.bin").write_bytes(b"1" * 90)
-    Artifact(tmp_path / "out" / "artifact", "mlpackage", (), ()).write()
-    result: Any = SimpleNamespace(out=tmp_path / "out", report=None, read_report=lambda: {"target": {}})
-    assert next(iter(console._places(result))).endswith("  artifact/model.mlpackage")
+    (folder / "model.mlpackage").mkdir()
+    (folder / "model.mlpackage" / "weight.bin").write_bytes(b"1" * 91)
+    assert next(iter(console._places(result))).endswith("  artifact/model.mlpackage")  # not the file in it

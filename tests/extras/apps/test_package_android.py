@@ -96,33 +96,15 @@ def test_each_file_of_the_repository_has_its_sums(small: Opened) -> None:
             assert Path(f"{file}.{name}").read_text() == hashlib.new(name, file.read_bytes()).hexdigest()
 
 
-def jar(opened: Opened, end: str) -> dict[str, bytes]:
-    """The files of a jar beside the library."""
-    (file,) = opened.root.glob(f"maven/**/*-{end}.jar")
-    with zipfile.ZipFile(file) as held:
-        return {name: held.read(name) for name in held.namelist()}
-
-
-def test_sources_and_javadoc_lie_beside_the_library_as_maven_central_asks(
-    small: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, sources, pages = small.namespace.replace(".", "/"), jar(small, "sources"), jar(small, "javadoc")
+def test_sources_and_javadoc_lie_beside_it(small: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jars = [zipfile.ZipFile(next(small.root.rglob(f"*-{end}.jar"))) for end in ("sources", "javadoc")]
+    here, (sources, pages) = small.namespace.replace(".", "/"), [set(jar.namelist()) for jar in jars]
     compiled = {name.split("$")[0].removesuffix(".class") for name in map(str, android_packages.classes(small))}
     assert {name.removesuffix(".java") for name in sources} == compiled
-    assert b"public static SmallPetsModel load" in sources[f"{here}/SmallPetsModel.java"]
-    assert {f"{here}/{name}.html" for name in ("SmallPetsModel", "ModelSpec", "Prediction", "SelfTest")} <= pages.keys()
+    assert {f"{here}/{name}.html" for name in ("SmallPetsModel", "ModelSpec", "Prediction", "SelfTest")} <= pages
     monkeypatch.setattr(_android_java, "javac", lambda: str(tmp_path / "javac"))  # of a JDK without javadoc
-    again = tmp_path / "again"
-    _android_java.document(tmp_path, small.namespace, again)
-    assert [file.name for file in again.iterdir()] == ["README.md"]
-
-
-def test_a_changed_source_is_found(small: Opened, tmp_path: Path) -> None:
-    opened = dataclasses.replace(small, root=shutil.copytree(small.root, tmp_path / "tree" / small.root.name))
-    (file,) = opened.root.glob("maven/**/*-sources.jar")
-    with zipfile.ZipFile(file, "a") as held:
-        held.writestr("More.java", "class More {}")
-    assert statuses(resealed(opened, tmp_path))["code"] == "fail"
+    _android_java.document(tmp_path, small.namespace, tmp_path / "again")
+    assert [file.name for file in (tmp_path / "again").iterdir()] == ["README.md"]
 
 
 def test_the_classes_are_of_java_8_in_one_namespace_and_use_nothing_younger_than_their_android(small: Opened) -> None:
@@ -246,11 +228,16 @@ def test_a_changed_package_fails_where_it_was_changed(small: Opened, tmp_path: P
         file = next((opened.root / "maven").rglob("*.pom"))
         file.write_text('<!DOCTYPE x [<!ENTITY a "b">]>' + file.read_text())
 
+    def sources(opened: Opened) -> None:
+        with zipfile.ZipFile(next(opened.root.rglob("*-sources.jar")), "a") as jar:
+            jar.writestr("More.java", "class More {}")
+
     def library(opened: Opened) -> None:
         next((opened.root / "maven").rglob("*.aar")).unlink()
 
     assert {k for k, v in changed("pom", pom).items() if v == "fail"} == {"maven", "pom"}
     assert {k for k, v in changed("entities", entities).items() if v == "fail"} == {"maven", "pom"}
+    assert changed("sources", sources)["code"] == "fail"
     assert changed("library", library)["payload"] == "fail"
 
 

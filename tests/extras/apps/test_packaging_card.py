@@ -240,8 +240,6 @@ def test_what_init_wrote_and_nobody_filled_in_is_in_no_card(tmp_path: Path) -> N
     assert {"description", "licence", "labels", "name"} & tomllib.loads(written).keys() == set()
     told = tomllib.loads(re.sub(r"^# description", "description", written, flags=re.M))["description"]
     assert made(package_inputs.shipped(tmp_path / "s", description=told), tmp_path / "p")["description"] == ""
-    own = "Birds: what it is, in a line of verse"
-    assert made(package_inputs.shipped(tmp_path / "t", description=own), tmp_path / "q")["description"] == own
 
 
 def test_a_path_of_this_machine_does_not_get_into_the_card(tmp_path: Path) -> None:

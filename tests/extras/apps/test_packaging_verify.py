@@ -424,30 +424,16 @@ def test_a_folder_may_be_called_verify(tmp_path: Path, monkeypatch: pytest.Monke
     assert (tmp_path / "verify.tar.gz").is_file()
 
 
-@pytest.mark.parametrize(
-    ("folder", "packager", "name"),
-    [
-        ("android", "android", "android.zip"),
-        ("birds-android", "android", "birds-android.zip"),
-        ("x86", "tar", "x86.tar.gz"),
-        ("x86", "web", "x86-web.zip"),
-        ("webs", "web", "webs-web.zip"),
-    ],
-)
-def test_a_package_is_called_as_its_folder_and_its_packager_each_once(
-    folder: str, packager: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    card = {"postprocess": {"task": "raw"}, "description": "", "licence": "", "packaged": {"options": {}}}
-
+def test_a_packages_name_says_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def packs(shipped: object, packager: str, place: Path, settings: object) -> object:
-        place.write_bytes(b"")
-        asked.append(place)
-        return card
+        raise InputError(place.name)
 
     monkeypatch.setattr(pack, "pack", packs)
-    made = pack_up(package_inputs.null(tmp_path / folder), packager)
-    assert asked == [made] == [tmp_path / name]
+    for name in ("android.zip", "birds-android.zip", "x86.tar.gz", "x86-web.zip", "webs-ios.zip"):
+        packager = "tar" if ".tar" in name else name.split(".")[0].split("-")[-1]
+        folder = tmp_path / f"of-{name}" / name.split(".")[0].removesuffix("-web").removesuffix("-ios")
+        with pytest.raises(InputError, match=f"^{name}$"):
+            pack_up(package_inputs.null(folder), packager)
 
 
 def test_the_command_names_what_the_source_does_not_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         "warning": made.warning or None,
         "signature": signature,
     }
-    left_out = made.left_out and f"left out, for the source has none: {', '.join(made.left_out)}"
+    left_out = f"left out, for the source has none: {', '.join(made.left_out)}" if made.left_out else ""
     more = [signature, download.line(size), left_out, made.warning and f"warning: {made.warning}"]
     console.say(args, facts, "\n".join(filter(None, [str(made.file), *([] if args.quiet else more)])))
     return 0
