@@ -213,12 +213,12 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The whole grammar, from which docs and completion are made; for `words`, only the command that they name."""
     root = _Root(
         prog="edgecompress",
-        description="Takes a trained model to an edge device: compressed, verified, measured where it will run.",
+        description="Takes a trained model to an edge device: compressed, verified and measured on it.",
         epilog="examples:\n"
         "  edgecompress deploy net.onnx --data images/ --target x86\n"
-        "  edgecompress deploy                            # the embedded demo, on this machine\n"
+        "  edgecompress deploy                    # the embedded demo, on this machine\n"
         "  edgecompress deploy my_pkg.nets:build --data my_pkg.nets:data\n"
-        "  edgecompress COMMAND --help                    # what a command takes, with examples",
+        "  edgecompress COMMAND --help            # arguments and examples of a command",
         formatter_class=Help,
     )
     root.add_argument("--version", action="version", version=f"edgecompress {__version__}")

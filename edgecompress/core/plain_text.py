@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import Any
 
 # What drives a terminal, hides or reorders: controls but for tab and newline, surrogates, and what Unicode calls
@@ -82,7 +82,7 @@ def laid_out(rows: Sequence[tuple[str, ...]], width: int) -> list[Line]:
     widest = [max(map(len, column)) for column in zip(*cells, strict=True)]
     if sum(widest) + GAP * (len(widest) - 1) <= width:
         return _block(cells, range(len(widest)), widest, width)
-    least = [_least(column) for column in zip(*cells, strict=True)]
+    least = [min(_least(column), max(ROOM, width // 2)) for column in zip(*cells, strict=True)]
     if len(least) > 1 and widest[0] > max(width // 2, width - GAP - max(least[1:])):
         most = max(ROOM, width // 2)
         cells = [(c[0] if len(c[0]) <= most else f"…{c[0][1 - most :]}", *c[1:]) for c in cells]
@@ -95,7 +95,10 @@ def laid_out(rows: Sequence[tuple[str, ...]], width: int) -> list[Line]:
         blocks[-1].append(column)
     last = len(least) - 1
     if blocks[1:] == [[0, last]] and widest[last] > ROOM:
-        return _above(cells, blocks[0], widest, width)
+        others = _block(cells, blocks[0], widest, width, least)
+        below = ([Line(text, i) for text in wrapped(row[-1], width, BELOW)] for i, row in enumerate(cells))
+        rows_of = groupby(others, key=lambda line: line.row)
+        return [line for (_, lines), said in zip(rows_of, below, strict=True) for line in (*lines, *said)]
     shown = _block(cells, blocks[0], widest, width, least)
     for block in blocks[1:]:
         shown += [Line(""), *_block(cells, block, widest, width, least)]
@@ -106,14 +109,6 @@ def _least(column: Sequence[str]) -> int:
     """The letters that a column needs: all of a short one, of sentences enough to be read and for its longest word."""
     words = (len(word) for cell in column for word in _unbroken(cell).split(" "))
     return min(max(map(len, column)), max(ROOM, *words))
-
-
-def _above(cells: Sequence[tuple[str, ...]], columns: Sequence[int], widest: Sequence[int], width: int) -> list[Line]:
-    """The columns, and below each row what the last one says."""
-    lines = []
-    for line in _block(cells, columns, widest, width):
-        lines += [line, *(Line(text, line.row) for text in wrapped(cells[line.row][-1], width, BELOW))]
-    return lines
 
 
 def _block(

@@ -83,7 +83,7 @@ class Columns:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         lines = laid_out([self.table.head, *self.table.rows], options.max_width)
-        rule = "─" * max(len(line.text) for line in lines)
+        rule = "─" * min(options.max_width, max(len(line.text) for line in lines))
         for line, following in zip(lines, [*lines[1:], None], strict=True):
             row = line.row - 1
             text = _whole(line.text, "bold" if not line.row or line.row == self.table.marked + 1 else "")

@@ -1,0 +1,176 @@
+"""What people read in a terminal of 80 columns: no line is wider, and no word or number is cut."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from fcntl import ioctl
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_compressed
+import report_diagnosis
+import report_inputs
+import report_looks
+from rich.console import Console
+
+from edgecompress.commands import cache, compare, diagnose, listing
+from edgecompress.core.model import Request
+from edgecompress.core.plain_text import columns, fitted, folded
+from edgecompress.reporting import compare_output, model, terminal
+from edgecompress.stages import report as stage
+
+WIDE, NARROW = 2000, 80
+ADDED = {"lost", "failed", "…"}  # words that only a narrow table has
+LONG = ("litert-int8-dynamic-per-channel", "openvino-mixed-precision-w8a16", "tensorflow-qat-int8-entropy")
+
+
+def words(text: str) -> set[str]:
+    """Those of a text, without what is only drawn and what stands after a name."""
+    return {word.strip(":─") for word in text.split()} - {""}
+
+
+def paths(line: str) -> list[str]:
+    """Words that no line of 80 columns has room for beside others: they are not cut."""
+    return [word for word in line.split() if len(word) > NARROW // 2 and "/" in word]
+
+
+def assert_fits(render: Callable[[int], str], width: int = NARROW) -> None:
+    """Each line has its room, and each word of it is one of the text that has all the room."""
+    narrow, wide = render(width), render(WIDE)
+    assert [line for line in narrow.splitlines() if len(line) > width and not paths(line)] == []
+    cut = {word for word in words(narrow) - words(wide) - ADDED if not word.startswith("…")}
+    assert cut == set()
+
+
+def in_console(made: Any, width: int) -> str:
+    screen = Console(width=width, force_terminal=True, no_color=True, color_system=None, file=StringIO())
+    with screen.capture() as told:
+        screen.print(made, crop=False)
+    return re.sub(r"\x1b\[[\d;]*m", "", told.get())
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Request]:
+    """A report of eight variants, three with long names."""
+    with pytest.MonkeyPatch.context() as patch:
+        for at, name in enumerate(LONG):
+            patch.setitem(report_inputs.MEDIANS, name, 0.0041 * 10**at)
+            patch.setitem(report_inputs.SIZES, name, 400_000)
+            patch.setitem(report_inputs.RIGHT, name, 455)
+            patch.setitem(report_inputs.RUNTIMES, name, "onnx")
+        yield report_inputs.request(tmp_path_factory.mktemp("many"), runs=60)
+
+
+@pytest.fixture(scope="module", params=["many", "board", "simulated", "compressed"])
+def facts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp(request.param)
+    made = {
+        "board": report_looks.on_a_board,
+        "simulated": report_looks.simulated,
+        "compressed": report_compressed.request,
+    }
+    asked = made[request.param](folder) if request.param in made else request.getfixturevalue("many")
+    return report_inputs.written(asked)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_report(facts: dict[str, Any], verbose: bool, width: int) -> None:
+    report = model.of(facts)
+    assert_fits(lambda room: in_console(terminal.render(report, verbose), room), width)
+
+
+def test_a_comparison(facts: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = json.dumps(facts)
+    names = ["before.json", "after.json", "third.json"]
+    for name in names:
+        Path(name).write_text(text, encoding="utf-8")
+    for some in (names[:2], names):
+        found = compare.compare(some, compare.ComparisonRequest(("size_bytes > 1.01x",)))
+        assert_fits(lambda room, found=found: in_console(compare_output.render(found, terminal=True), room))
+
+
+def test_a_diagnosis() -> None:
+    made = report_diagnosis.diagnosis()
+    for row in made["layers"]:
+        row["name"] = f"features.stage3.{row['name']}"
+    made["says"] = "the layer makes 97% of the noise"
+    found = diagnose.Diagnosis(made, None)
+    assert_fits(lambda room: folded(diagnose.text(found, width=room), room))
+
+
+ROWS = [
+    {"stage": f"{'executorch-int8-dynamic' * many}/verify", "kind": "verdict", "size_bytes": 10**at, "age_h": 1.25,
+     "took_s": 12.5, "lost": "the converter ended with signal 6, as the graph has a cycle" * many, "key": "0f" * 8}
+    for at, many in enumerate((1, 0, 1))
+]  # fmt: skip
+
+
+def test_rows_of_the_store_and_of_the_history() -> None:
+    assert_fits(lambda room: columns(ROWS, room))
+    parts = {"code": "ab" * 8, "options": "{'calibrator': 'entropy', 'per_channel': True, 'items': 200, 'seed': 0}" * 2}
+    assert_fits(lambda room: cache.reasons_text([{"name": "net>x86:int8", "parts": parts, "files": {}}], room))
+
+
+@pytest.mark.parametrize("kind", ["targets", "profiles", "techniques", "runtimes", "sensors", "transports"])
+def test_lists(kind: str) -> None:
+    rows = listing.all_of(kind)
+    assert_fits(lambda room: listing.text(rows, room))
+
+
+def test_a_table_of_many_columns_is_shown_in_blocks_with_the_first_column() -> None:
+    rows = [("layer", *(f"column {i}" for i in range(12))), ("conv", *(f"{i}.25 ms" for i in range(12)))]
+    lines = fitted(rows, 40)
+    assert max(map(len, lines)) <= 40
+    assert [line.split()[0] for line in lines if line] == ["layer", "conv"] * (len(lines) // 3 + 1)
+    assert all(f"{i}.25 ms" in "\n".join(lines) for i in range(12))
+
+
+def test_a_long_name_is_cut_at_its_beginning_and_a_command_never() -> None:
+    lines = fitted([("name", "ms", "size"), ("blocks." * 20 + "depth", "1.25 ms", "300 KiB")], 50)
+    assert lines[1].startswith("…") and "depth  1.25 ms  300 KiB" in lines[1] and len(lines[1]) <= 50
+    command = f"  edgecompress deploy --set {'x' * 90} --out y"
+    assert folded(command, 40) == command
+
+
+def run_in_terminal(command: list[str], folder: Path) -> str:
+    """What a command shows in a terminal of 80 columns, without its colours and movements."""
+    ours, its = pty.openpty()
+    ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, NARROW, 0, 0))
+    env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, cwd=folder, env=env)
+    os.close(its)
+    shown = b""
+    try:
+        while part := os.read(ours, 65536):
+            shown += part
+    except OSError as error:  # Linux: the terminal's last writer is gone
+        assert error.errno == errno.EIO
+    process.wait()
+    os.close(ours)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown.decode())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a pseudo-terminal as Linux ends it")
+@pytest.mark.parametrize(
+    "words_", [["report", "."], ["report", ".", "-v"], ["report", "no/such/folder" * 9], ["devices"]]
+)
+def test_commands_in_a_terminal(many: Request, words_: list[str]) -> None:
+    if not (many.out / "report.json").exists():
+        stage.run(many)
+    shown = run_in_terminal([sys.executable, "-m", "edgecompress", *words_], many.out)
+    lines = shown.splitlines()
+    assert lines
+    assert [line for line in lines if len(line) > NARROW and " " in line.strip() and "no/such" not in line] == []
