@@ -261,12 +261,12 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
     told = f"{len(results)} targets in {duration(cost['wall_s'])}: {hits} of {stages} stages were hits; {peak}"
     lines(screen, ["", told])
     for name, result in results.items():
-        facts = result.read_report()
-        says = facts["summary"]["sentence"] if facts and result.exit_code not in BROKE else result.message
+        found = result.read_report()
+        says = found["summary"]["sentence"] if found and result.exit_code not in BROKE else result.message
         sign, style = {0: ("OK", ""), UNDECIDED: ("? ", "yellow")}.get(result.exit_code, ("✘ ", "red"))
         line(screen, f"{sign} {name}: {says}", style)
-        without = [v for v in facts.get("variants", ()) if v["verdict"] not in ("shipped", "passed")]
-        more = fitted([(f"   without {v['name']}:", v["reason"]) for v in without], width())
+        without = [v for v in found.get("variants", ()) if v["verdict"] not in ("shipped", "passed")]
+        more = fitted([(f"   without {v['name']}:", v["reason"] or v["verdict"]) for v in without], width())
         for text in (*more, *(() if result.exit_code in BROKE else _places(result))):
             line(screen, text)
     if code:
