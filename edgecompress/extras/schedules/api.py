@@ -83,9 +83,10 @@ def read(
     net = made.source.value.model if model else ""
     if model and not is_factory(net):
         raise InputError(f"{net}: a schedule names the parameters of a torch net; give its factory, pkg.mod:fn")
-    asked = {"file": str(path), "model": net, "epochs": epochs, "lr": lr, "shape": list(shape) if shape else None}
+    asked: dict[str, Json] = {"file": str(path), "model": net, "epochs": epochs, "lr": lr}
     fed = made.resolved if model and made.resolved.data and not made.resolved.random else None
-    asked |= {"rename": list(rename), "source": fed.for_data()["source"] if fed else None}
+    asked |= {"shape": list(shape) if shape else None, "rename": list(rename)}
+    asked |= {"source": fed.for_data()["source"] if fed else None}
     files = (str(path), *(fed.data_files if fed else ()))
     walk.stage(Stage(STAGE, "extras.schedules.stage:run", {}, asked, user_code=bool(model), user_files=files))
     return Outline(str(file), _artifact(walk, STAGE).facts, _drawn(walk, path.stem, pictures))
