@@ -160,7 +160,7 @@ def neighbours() -> dict[str, Any]:
     told = fit()
     for trial, ratio in zip(told["trials"], (0.6521, None, 0.5112), strict=True):
         trial["ratio"] = ratio
-    why = "no width lies between: 0.511 of the dense latency, the next wider one 0.652, asked for 0.6"
+    why = "no width between: 0.511 of the dense latency, the next wider one 0.652, asked for 0.6"
     return {**told, "reason": why}
 
 

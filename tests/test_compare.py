@@ -280,7 +280,7 @@ def test_accuracies_on_the_same_items_are_compared_item_by_item(tmp_path: Path, 
     assert (changed(found, "accuracy").low, changed(found, "accuracy").high) == (1 + low / 0.9, 1 + high / 0.9)
     assert changed(found, "accuracy").says == "−1.00 points [−2.54, −0.04]"
     assert [gate.ended for gate in found.gates] == ["kept", "undecided", "broken"]
-    assert found.gates[1].says.endswith(": about 960 items would tell (there are 400)")
+    assert found.gates[1].says.endswith(": about 960 items would decide (there are 400)")
     assert (found.verdict, found.exit_code) == ("FAIL", 1)
 
 

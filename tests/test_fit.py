@@ -135,7 +135,7 @@ def test_a_goal_in_milliseconds_is_a_part_of_what_dense_measures() -> None:
 def test_where_no_width_lies_between_both_neighbours_are_told() -> None:
     choice = Play(lambda keep: 0.72 if keep > 0.55 else 0.4, {}).run(fit(Goal("ratio", 0.6)))
     assert choice.reason == (
-        "no width lies between: 0.400 of the dense net's latency, the next wider one 0.720, asked for 0.6"
+        "no width between: 0.400 of the dense net's latency, the next wider one 0.720, asked for 0.6"
     )
     assert choice.table["trials"][0]["ratio"] == pytest.approx(0.72)
 

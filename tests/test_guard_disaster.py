@@ -73,7 +73,7 @@ def test_plain_int8_falls_and_the_guard_brings_it_back(mended: edgecompress.Resu
         ("equalize", inside or ladder["rungs"][1]["inside"], True),
     ]
     assert all(r["ratio"] is not None for r in ladder["rungs"]), "each rung's latency is measured"
-    assert "What the guard mended" in (mended.out / "report.html").read_text(encoding="utf-8")
+    assert "What the guard repaired" in (mended.out / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_second_run_finds_everything(mended: edgecompress.Result) -> None:

@@ -80,7 +80,7 @@ def test_exactly_the_limit_is_undecided_and_says_so() -> None:
     assert (found.ok, found.decision, found.needed) == (True, "undecided", None)
     assert found.says == (
         "net 5 of 500 items lost (5 became wrong, 0 became right): 1.15 to 11.6 with 95 % confidence, limit 5: "
-        "undecided, and at this rate no number of items would tell (there are 500)"
+        "undecided, and at this rate no number of items would decide (there are 500)"
     )
     assert check(5, 0, 500, 5, strict=True).ok is False
 

@@ -65,7 +65,7 @@ def too_noisy(name: str, number: int, session: dict[str, Any]) -> dict[str, Any]
 
 def test_a_report_of_what_was_too_noisy_has_no_latency_no_factor_and_no_headline(tmp_path: Path) -> None:
     report = of(tmp_path, too_noisy)
-    assert "int8 ships: too noisy to compare, so no latency is told" in report["summary"]["sentence"]
+    assert "int8 ships: too noisy to compare, so no latency is reported" in report["summary"]["sentence"]
     assert "×" not in report["summary"]["sentence"] and "faster" not in report["summary"]["sentence"]
     for variant in report["variants"]:
         assert variant["numbers"]["latency"]["value"] is None

@@ -244,7 +244,7 @@ def test_one_session_decides_no_limit() -> None:
     (said,) = choice.table["a"]["undecided"]
     assert (choice.stage, said) == (
         "a",
-        "2 ms, limit 9 ms; few sessions have no interval: undecided, more sessions may tell",
+        "2 ms, limit 9 ms; few sessions have no interval: undecided, more sessions may decide",
     )
 
 

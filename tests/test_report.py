@@ -227,7 +227,7 @@ def undecided(given: Request) -> Request:
     """The same, judged by items that do not decide."""
     verdict = given.inputs["int8/verdict"]
     says = "net 2 of 500 items lost (4 became wrong, 2 became right): -3.1 to 7.5 with 95 % confidence, limit 5: "
-    says += "undecided, about 990 items would tell (there are 500)"
+    says += "undecided, about 990 items would decide (there are 500)"
     check = {"name": "items_lost", "ok": True, "value": 2, "limit": 5, "says": says, "decision": "undecided"}
     check |= {"low": -3.1, "high": 7.5, "needed": 987}
     return with_inputs(
@@ -238,7 +238,7 @@ def undecided(given: Request) -> Request:
 def test_what_ships_undecided_says_so_in_every_face(deploy: Request) -> None:
     found = report_inputs.written(undecided(deploy))
     valid(found)
-    says = "undecided: items lost −3.10 to 7.50, limit 5.00; about 990 items would tell"
+    says = "undecided: items lost −3.10 to 7.50, limit 5.00; about 990 items would decide"
     assert says in found["summary"]["remarks"] and len(found["summary"]["undecided"]) == 1
     for verbose in (False, True):
         assert says in " ".join(shown(found, colour=False, verbose=verbose).split())
@@ -425,7 +425,7 @@ def test_an_accuracy_that_nobody_judged_is_a_warning(deploy: Request, tmp_path: 
     valid(found)
     warnings = [n["text"] for n in found["notes"] if n["level"] == "warning"]
     assert warnings == [
-        "Accuracy was not measured: the data has no labels; the outputs alone were held against the source's."
+        "Accuracy was not measured: the data has no labels; only the outputs were compared with the source's."
     ]
     assert variant(found, "int8")["numbers"]["accuracy"]["reason"] == "the data has no labels"
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 Report = dict[str, Any]
 SCHEMA = model.json_schema()
 GOLDEN = Path(__file__).parent / "data" / "report"
-SECTIONS = ("What it bought", "What was compressed", "How the strength was found", "Training")
+SECTIONS = ("Gains of compression", "What was compressed", "How the strength was found", "Training")
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_too_few_sessions_call_nothing(tmp_path: Path, sessions: int, said: str)
     found = built(report_compressed.request(tmp_path, sessions=sessions, runs=40))
     pruned = gain(found, "pruned-int8")
     assert pruned["gained"] is None and "1.7" in pruned["says"] and "× faster" in pruned["says"]
-    assert pruned["says"].endswith(f"than int8 (measured in {said}: too few to call a change).")
+    assert pruned["says"].endswith(f"than int8 (measured in {said}: too few to judge a change).")
     assert gain(found, "sparse-int8")["gained"] is False
     assert "unpruned" not in found["summary"]["sentence"]
     assert not any("pruned-int8" in warning for warning in notes(found, "warning"))
@@ -312,7 +312,9 @@ def test_without_a_twin_there_is_nothing_to_hold_it_against(deploy: Request) -> 
     found = built(Request(inputs, deploy.out, deploy.options, deploy.context), target=target, choice=choice)
     says = "pruned-int8: 1.99× fewer MACs, not compared: no such variant without it was built."
     assert gain(found, "pruned-int8")["says"] == says
-    assert compression_gains.figure(model.of(found)).panels == () and "What it bought" in html.page(model.of(found))
+    assert compression_gains.figure(model.of(found)).panels == () and "Gains of compression" in html.page(
+        model.of(found)
+    )
 
 
 # ------------------------------------------------------------------ how the strength was found
@@ -334,7 +336,7 @@ def test_where_no_width_lies_between_both_neighbours_are_shown(deploy: Request) 
         ("pruned-int8", "layer1.2.conv1", "0", "16"),
     )
     for face in (html.page(model.of(found)), markdown.page(model.of(found))):
-        assert "Neighbours: no width lies between" in face
+        assert "Neighbours: no width between" in face
 
 
 def test_a_goal_in_milliseconds_is_said_as_asked(deploy: Request) -> None:

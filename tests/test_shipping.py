@@ -355,7 +355,7 @@ def test_where_nothing_ships_the_report_is_in_the_output_folder_until_something_
     assert "limit 1" in capsys.readouterr().out
     for command in ("verify", "profile", "package"):
         assert main.main([command, str(tmp_path / "out")]) == 2
-        assert "out: nothing shipped there, as `edgecompress report " in capsys.readouterr().err
+        assert "out: nothing was shipped, see `edgecompress report " in capsys.readouterr().err
     assert deploy(asked, results, tmp_path / "out").exit_code == 0
     shipped = {name: (tmp_path / "out" / name).read_bytes() for name in shipping.files(tmp_path / "out")}
     told(result := deploy(lost, results, tmp_path / "out"))

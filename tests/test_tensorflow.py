@@ -200,7 +200,7 @@ def test_an_open_axis_has_the_size_of_the_data(tmp_path: Path) -> None:
 
 def test_an_export_that_answers_otherwise_than_its_model_is_refused(tmp_path: Path) -> None:
     _, file = saved(tmp_path, tagger)
-    assert "answers otherwise than the model" in refused(file, tmp_path / "out")
+    assert "has other results than the model" in refused(file, tmp_path / "out")
 
 
 @pytest.mark.parametrize("build", [two_ends, lstm])

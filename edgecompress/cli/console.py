@@ -155,7 +155,7 @@ def _plan_lines(job: Job, steps: Plan) -> Iterable[str]:
     told += [f"without {name}: {why}" for name, why in steps.race.left_out.items()]
     for text in (*told, f"{steps.race.name}: {steps.race.bound()}"):
         yield from wrapped(text, width(), margin=4, first=2)
-    yield from wrapped(f"{_took(steps)}; the time left goes by what is stored, and by what stages took before", width())
+    yield from wrapped(f"{_took(steps)}; the remaining time also depends on stored results and earlier runs", width())
 
 
 def _took(steps: Plan) -> str:

@@ -227,7 +227,7 @@ def _missing(board: ProbedBoard) -> Iterator[str]:
     if not board.modules.get(AGENT):
         yield f"{AGENT}, which every measurement needs: {install} {AGENT}"
     if not _runs(board):
-        yield f"a runtime: {install} with the package of yours, such as onnxruntime or ai-edge-litert"
+        yield f"a runtime: {install} with the package of your runtime, such as onnxruntime or ai-edge-litert"
     if not _readable(board):
         yield "an energy sensor: without one, energy is estimated from a [power] table in the file"
         yield from (f"sensor {name}: {machine.line(str(why))}" for name, why in board.sensors.items())

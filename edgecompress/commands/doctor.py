@@ -102,7 +102,7 @@ def sensor(name: str, module: ModuleType, device: Mapping[str, Any], root: Path)
 def _advice(root: Path) -> Iterable[str]:
     """What is installed and of no use here, what would make stages faster, and what does not limit them."""
     if why := sandbox.missing():
-        yield f"stages are not isolated here: {why}; deploy models of strangers on Linux 5.13 or newer"
+        yield f"stages are not isolated here: {why}; deploy untrusted models on Linux 5.13 or newer"
     try:
         catalog.path_of("devices", HERE)
     except InputError as error:

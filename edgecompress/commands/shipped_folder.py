@@ -62,7 +62,7 @@ def shipped(path: Path) -> tuple[Artifact, Artifact | None, Origin]:
     """The artifact in a folder that a deploy wrote (or in its `artifact`), its excerpt, and its origin."""
     inner = path / "artifact" if (path / "artifact").is_dir() else path
     if inner == path and not (path / CARD).exists() and (path / "report.json").is_file():
-        raise InputError(f"{path}: nothing shipped there, as `edgecompress report {path}` tells; deploy again")
+        raise InputError(f"{path}: nothing was shipped, see `edgecompress report {path}`; deploy again")
     artifact = shipping.sound(inner)
     excerpt = inner.parent / "excerpt"
     file = inner.parent / ORIGIN

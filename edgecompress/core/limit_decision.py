@@ -59,8 +59,8 @@ def needed(n: int, value: float, interval: Interval, limit: float) -> int | None
 
 
 def enough(needed: int | None, n: int) -> str:
-    """`about 2,100 items would tell (there are 500)`."""
+    """`about 2,100 items would decide (there are 500)`."""
     if needed is None:
-        return f"and at this rate no number of items would tell (there are {n:,})"
+        return f"and at this rate no number of items would decide (there are {n:,})"
     digits = 10 ** max(0, len(str(needed)) - 2)
-    return f"about {-(-needed // digits) * digits:,} items would tell (there are {n:,})"
+    return f"about {-(-needed // digits) * digits:,} items would decide (there are {n:,})"

@@ -188,8 +188,8 @@ def _arithmetic(facts: Facts, found: Bottleneck) -> tuple[float | None, str]:
     share = sum(macs[dtype] / peak for dtype, peak in peaks.items() if peak) / (facts.ms * 1e6)
     if None in peaks.values() or top is None or share > 1:
         by = f" ({found.instruction})" if found.instruction else ""
-        limit = "the measured roof" if measured else "the clock that the device tells"
-        why = "the device tells no highest clock" if instruction else "the instruction it uses is not known"
+        limit = "the measured roof" if measured else "the clock that the device reports"
+        why = "the device reports no maximum clock" if instruction else "the instruction it uses is not known"
         doubt = f"more than {limit} allows, so" if share > 1 else "and"
         said = f"it computes {significant(reached, 3)} {main} GMAC/s{by}, {doubt} its peak is not known"
         return None, said if share > 1 else f"{said}: {why}"

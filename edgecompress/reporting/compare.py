@@ -402,7 +402,7 @@ def _why_undecided(gate: Gate, number: Number, held: Change, interval: Interval)
         had = plural(held.n, "compared session")
         few = f"{had}, {limit_decision.SESSIONS} have an interval of {limit_decision.CONFIDENCE}"
         return few if not guessed(number) else "an estimate has no interval"
-    return "the limit is within its interval; more sessions may tell"
+    return "the limit is within its interval; more sessions may decide"
 
 
 def _spread(change: Change) -> str:
@@ -437,7 +437,7 @@ def _loss(old: ComparedVariant, new: ComparedVariant) -> Change:
     before, after = (e.variant.numbers["accuracy"] for e in (old, new))
     lost = accuracy_change.loss(old.variant, new.variant)
     if lost is None:
-        return Change(None, why="not judged: one of the reports does not tell how its accuracy was judged")
+        return Change(None, why="not judged: one of the reports does not say how its accuracy was judged")
     return _of_both(Change(lost.value, *lost.interval, lost.n), before, after)
 
 

@@ -213,7 +213,7 @@ def storage(report: Report) -> TextTable:
     stored = [(name, compressed.storage) for name, compressed in _shown(report) if compressed.storage]
     keys = ("dense", "bitmask", "csr", "zstd", "best", "file", "sent")
     rows = tuple((n, *(plain(getattr(s, k), "bytes") for k in keys)) for n, s in stored)
-    return TextTable("What zeros save as bytes", head, rows)
+    return TextTable("Bytes saved by zeros", head, rows)
 
 
 def left(report: Report) -> TextTable:

@@ -154,7 +154,7 @@ def _told(gain: Gain) -> Change:
 def _standing(gain: Gain) -> str:
     """`measured`, `simulated`, `estimated by Vela 5.2.0`."""
     if gain.gained is None:
-        return f"{gain.status} in {plural(_told(gain).n, 'session')}: too few to call a change"
+        return f"{gain.status} in {plural(_told(gain).n, 'session')}: too few to judge a change"
     by = f" by {gain.source.split(':')[0]}" if gain.status == "estimated" else ""
     return f"{gain.status}{by}"
 
@@ -193,13 +193,13 @@ def table(report: Report) -> TextTable:
         if g.change:
             bought = f"{'nothing: ' if g.gained is False else ''}{_change(g)}, {_standing(g)}"
         rows.append((g.variant, ", ".join(g.techniques), *taken, g.twin or DASH, bought, g.asked or DASH))
-    return TextTable("What it bought", head, tuple(rows))
+    return TextTable("Gains of compression", head, tuple(rows))
 
 
 def figure(report: Report) -> Figure:
     """The promise of MACs or weights as a bar, what the device made of it as a dot."""
     rows = [g for g in report.gains if g.change]
-    title = "What was taken out, and what it bought"
+    title = "What was removed, and the gain"
     if not rows:
         return Figure("gains", title, "")
     caption = _CAPTION + (" Hollow and dashed is estimated or simulated." if any(map(guessed, rows)) else "")

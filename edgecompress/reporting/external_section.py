@@ -85,13 +85,13 @@ def places(report: Report) -> TextTable:
         joined = (", ".join(filter(None, parts)) or DASH for parts in (system, cpu, by))
         spent = text(energy) if known(energy) else f"{DASH} {energy.reason}"
         told.append((name, *joined, f"{when(row.sessions)}, by its {row.package} package", spent))
-    return TextTable("What those devices are", head, tuple(told))
+    return TextTable("Those devices", head, tuple(told))
 
 
 def short_places(report: Report) -> TextTable:
     """The same for a terminal, all of a device in one cell."""
     rows = tuple((name, "; ".join(cell for cell in told if cell != DASH)) for name, *told in places(report).rows)
-    return TextTable("What those devices are", ("device", "what it is"), rows)
+    return TextTable("Those devices", ("device", "what it is"), rows)
 
 
 def when(sessions: Sequence[ExternalSession]) -> str:

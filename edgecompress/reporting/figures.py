@@ -42,7 +42,7 @@ from edgecompress.reporting.vega import Spec, described, layer, unit
 TOP = 10  # operators in a panel
 LEFT = {"latency": "is faster", COUNTED: "takes fewer instructions", CYCLES: "takes fewer cycles"}
 FILLED = {
-    "latency": "Filled: shipped. Pale: it lost the race or is the one to beat. Hollow: it failed a check",
+    "latency": "Filled: shipped. Pale: slower, or the baseline. Hollow: it failed a check",
     COUNTED: "Dashed and hollow: simulated, and faintly filled: shipped",
     CYCLES: "Dashed and hollow: estimated, and faintly filled: shipped",
 }

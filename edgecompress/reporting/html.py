@@ -169,7 +169,7 @@ def _sections(report: Report) -> list[Raw]:
             *_inside(report, "operators", fig),
         ),
         section(
-            "Does it compute the same",
+            "Accuracy and outputs",
             *_titled(report, environment.agreed, tables.precisions, tables.metrics, tables.outputs),
             more("Every check", rows(tables.checks)),
         ),
@@ -199,7 +199,7 @@ def _smaller(report: Report, fig: Draw) -> Iterator[Raw]:
     if report.gains:
         sentences = tag("ul", [tag("li", bdi(g.says), class_=GAINED[g.gained]) for g in report.gains], class_="said")
         words = tag("div", sentences, more("In numbers", as_table(report, compression_gains.table(report))))
-        yield section("What it bought", tag("div", words, fig("gains"), class_="split"))
+        yield section("Gains of compression", tag("div", words, fig("gains"), class_="split"))
     for title, table, drawn, folded in (
         ("What was compressed", compression.table, ("compressed",), parts),
         (

@@ -32,7 +32,7 @@ from edgecompress.reporting.model_numbers import (
 ROUNDED = 1e-3  # that a number may differ by for being rounded
 SIGNED = ("accuracy", "peak_rss", "file_backed", "energy_net")  # numbers that may be below 0
 ESTIMATED = {"cycles", "npu_time", "sram", "flash"}  # numbers that only a variant with a compiler's estimate has
-UNTOLD = "this report does not tell it"
+UNTOLD = "not in this report"
 Verdict: TypeAlias = Literal[
     "shipped", "lost", "failed", "slower", "equal", "undecided", "noisy", "reference", "measured", "passed", "unreached"
 ]

@@ -22,7 +22,7 @@ MARKERS = {"circle": "●", "square": "■", "diamond": "◆", "triangle-up": "�
 _TITLE = "Accuracy, latency, energy: what no other beats"
 _CAPTION = (
     "Left costs less. Full: no other variant is as good in all three and better in one. Pale: beaten. "
-    "Dashed and hollow: its energy is no measurement. Only energies of one status and one scope are held "
+    "Dashed and hollow: its energy is not measured. Only energies of one status and one scope are held "
     "against each other."
 )
 

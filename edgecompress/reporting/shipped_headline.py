@@ -39,7 +39,7 @@ def gains(report: Report) -> str:
     metric = subject.verify.metric if subject and subject.verify else None
     noisy = subject and ranked_by(report) == "latency" and TOO_NOISY in subject.numbers["latency"].reason
     told = [
-        f"{TOO_NOISY}, so no latency is told" if noisy else "",
+        f"{TOO_NOISY}, so no latency is reported" if noisy else "",
         _speed(speed, beside) if speed and known(speed.after) else "",
         size.short if size and size.change and size.change.called == "better" else "",
         _lost(metric) if metric else "",
@@ -111,11 +111,11 @@ def _remarks(report: Report, subject: Variant) -> Iterator[str]:
 
 
 def _open(check: Check) -> str:
-    """`−5.82 to 8.09 items lost (limit 4.36); about 1,600 items would tell`."""
+    """`−5.82 to 8.09 items lost (limit 4.36); about 1,600 items would decide`."""
     if check.low is None or check.high is None or check.limit is None:
         return check.says
     ends = f"{significant(check.low, 3)} to {significant(check.high, 3)}"
-    enough = f"; about {int(float(f'{check.needed:.2g}')):,} items would tell" if check.needed else ""
+    enough = f"; about {int(float(f'{check.needed:.2g}')):,} items would decide" if check.needed else ""
     return f"{LOSSES.get(check.name, check.name)} {ends}, limit {significant(check.limit, 3)}{enough}"
 
 

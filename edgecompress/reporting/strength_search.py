@@ -123,7 +123,7 @@ def neighbours(report: Report) -> TextTable:
             if narrow != wide:
                 rows.append((fit.variant, part, narrow, wide))
     head = ("variant", "part", "chosen", "the next wider one")
-    return TextTable("Neighbours: no width lies between", head, tuple(rows))
+    return TextTable("Neighbours: no width between", head, tuple(rows))
 
 
 # ------------------------------------------------------------------ figures

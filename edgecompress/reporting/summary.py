@@ -166,7 +166,7 @@ def _not_judged(verify: Verification, doubts: Sequence[str]) -> Iterator[str]:
     if verify and not verify.metric:
         why = verify.reasons.get("metric") or "there is no metric"
         if not any(doubt.startswith(why) for doubt in doubts):
-            yield f"Accuracy was not measured: {why}; the outputs alone were held against the source's."
+            yield f"Accuracy was not measured: {why}; only the outputs were compared with the source's."
     for check in verify.checks or ():
         if check.ok is None and check.name not in (*NAMES, "name"):
             yield f"{check.says}."

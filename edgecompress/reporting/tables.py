@@ -176,8 +176,8 @@ def memory(report: Report) -> TextTable:
 
 
 def energy(report: Report) -> TextTable:
-    """Gross is what the battery sees; net of idle beside it; each with what stands behind it."""
-    head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "what stands behind it")
+    """Gross is what the battery sees; net of idle beside it; each with source."""
+    head = ("variant", "gross", "net of idle", "inferences/sec per watt", "power", "source")
     every = {v.name: [v.numbers[q.name] for q in ENERGY] for v in deltas.ordered(report)}
     behind = {name: [provenance(n) for n in numbers if known(n)] for name, numbers in every.items()}
     shown = [name for name in every if behind[name]]

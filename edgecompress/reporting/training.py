@@ -22,7 +22,7 @@ _CAPTION = (
     "Epoch after epoch: the mean loss, and the score on the split select. Dashed upright: another training begins, "
     "after more was taken out."
 )
-_DENSE = " The level line is the source's own score, on the test split: to tell what there was to win back."
+_DENSE = " The level line is the source's own score, on the test split: to show what could be regained."
 
 
 def of_variant(job: ReportRequest, name: str) -> list[Training]:

@@ -147,7 +147,7 @@ class _Windows:
 def arena(session: Session, runtime: ModuleType) -> Arena:
     """What the session tells of its plan; a plan that breaks is told, and costs no measurement."""
     if not hasattr(session, "arena"):
-        reason = getattr(runtime, "NO_ARENA", "its runtime tells nothing of its memory plan")
+        reason = getattr(runtime, "NO_ARENA", "its runtime does not report its memory plan")
         return {"arena_bytes": None, "arena_reason": reason, "arena_peak": ""}
     try:
         planned: Arena = session.arena()

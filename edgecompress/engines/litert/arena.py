@@ -39,7 +39,7 @@ def arena(interpreter: object, left: Sequence[str]) -> Arena:
             "which LiteRT tells nothing"
         )
     if hybrid := next(net.hybrid(), ""):
-        return _none(f"{hybrid} quantizes its activations as they come, in memory of which XNNPACK tells nothing")
+        return _none(f"{hybrid} quantizes its activations as they come, in memory that XNNPACK does not report")
     ends = [aligned(net.size(t), ARENA_ALIGNMENT) for t in {*net.inputs, *net.outputs}]
     inner = net.workspace()
     workspace = greedy_by_size(inner, WORKSPACE_ALIGNMENT) + WORKSPACE_SLACK if inner else 0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from edgecompress.core.protocols import OperatorTime, OperatorTimes
 
 CPU = "CPUExecutionProvider"
-NO_ARENA = "ONNX Runtime's Python interface tells nothing of its memory plan"
+NO_ARENA = "ONNX Runtime's Python interface does not report its memory plan"
 SETTINGS: Mapping[str, Json] = {
     "graph_optimization_level": "ORT_ENABLE_ALL",
     "execution_mode": "ORT_SEQUENTIAL",

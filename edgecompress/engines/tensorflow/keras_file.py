@@ -117,8 +117,9 @@ def _check_export(net: Any, folder: Path, file: Path) -> None:
         alike = [each for each in ours if each.shape == answer.shape]
         if not any(np.allclose(answer, right, rtol=1e-2, atol=1e-3, equal_nan=True) for right in alike):
             raise InputError(
-                f"{file}: what Keras exports of it answers otherwise than the model, here {list(answer.shape)} instead "
-                f"of {[list(each.shape) for each in ours]}; give its inputs fixed sizes, for example Input(shape=(14,))"
+                f"{file}: the graph that Keras exports has other results than the model, here {list(answer.shape)} "
+                f"instead of {[list(each.shape) for each in ours]}; give its inputs fixed sizes, for example "
+                "Input(shape=(14,))"
             )
 
 

@@ -110,7 +110,7 @@ def _check_finds(file: Path, root: Path, suffix: str, says: str) -> None:
         place.write_bytes(kept)
     more = root / "more.txt"
     more.write_text("more", encoding="utf-8")
-    _check_fails(file, root, suffix, f"{says}: a file that nobody lists")
+    _check_fails(file, root, suffix, f"{says}: a file that is not listed")
     more.unlink()
 
 

@@ -44,7 +44,7 @@ def run(request: Request) -> Artifact:
         raise InputError(f"as a torch net it cannot be computed: {first_line(error)}") from error
     if worst < LEAST_DB:
         where = _first_that_differs(net, request.out / torch_module.GRAPH, _items(model, samples, 1))
-        raise InputError(f"as a torch net it answers otherwise than in ONNX Runtime ({worst:.0f} dB): {where}")
+        raise InputError(f"as a torch net it has other results than ONNX Runtime ({worst:.0f} dB): {where}")
     torch_module.write(net, request.out, torch_module.GRAPH, [])
     return Artifact(request.out, "module", model.inputs, model.outputs, {"parity_db": worst}).write()
 

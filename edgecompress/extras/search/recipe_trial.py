@@ -115,7 +115,7 @@ class _Trial:
             return (yield from self._measured(end, result)) if result.inside else result
         result = yield from self._measured(end, TrialResult(self.compress))
         if not (result.inside and promising({**result.values, "accuracy": 0.0})):
-            why = result.reason or "not trained: another is as good in all but accuracy, and loses nothing"
+            why = result.reason or "not trained: another recipe is as good in all but accuracy and loses no accuracy"
             return dataclasses.replace(result, excess={"trained": 1.0, **result.excess}, reason=why)
         self.compress = self.recipe.compress(kept)
         end = yield from self._built(f"{self.name}/trained")
@@ -187,7 +187,7 @@ class _Trial:
         subject = accuracy_guard.subject(made, runtime, variant_stages.SOURCE, self._job.resolved.kind, {})
         told = yield from self._done(diagnosis.stages(self._job, f"{self.name}/diagnose", subject))
         if told is None:
-            raise _Broke(self.compress, "its layers cannot be told apart")
+            raise _Broke(self.compress, "its layers cannot be distinguished")
         quantizer = registry.technique(self.recipe.technique)
         rows = kept_layers.worst(told.facts["layers"])[: self.recipe.kept]
         return quantizer.kept(self.recipe.options, rows) if quantizer.kept else {}

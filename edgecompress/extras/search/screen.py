@@ -50,7 +50,7 @@ def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> 
         lines(screen, fitted([(*row[:1], *row[2:], row[1]) for row in rows], width()))
     if found.importances:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in [*found.importances.items()][:5])
-        line(screen, f"what mattered: {shares}")
+        line(screen, f"most important: {shares}")
     if found.target:
         lines(
             screen, [f"kept as {short(found.target)}; ship it again: edgecompress deploy --from-search {found.id}", ""]

@@ -46,7 +46,7 @@ def _read(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
     for runtime in registry.of_format(artifact.kind):
         if runtime.precision:
             return runtime.precision(artifact)
-    raise StageFailed(f"files of kind '{artifact.kind}' do not tell it")
+    raise StageFailed(f"files of kind '{artifact.kind}' do not record it")
 
 
 # --------------------------------------------------------------------------- in words

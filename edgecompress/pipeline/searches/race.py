@@ -379,7 +379,7 @@ def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str]
     if decided.word != "undecided":
         return decided, says
     between = f"{ends[0]:.3g} to {ends[1]:.3g} ms with {limit_decision.CONFIDENCE} confidence" if ends else NO_INTERVAL
-    return decided, f"{says}; {between}: undecided, more sessions may tell"
+    return decided, f"{says}; {between}: undecided, more sessions may decide"
 
 
 def _apart(standings: Standings, name: str, chosen: str) -> str:

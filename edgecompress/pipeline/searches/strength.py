@@ -184,7 +184,7 @@ class Fit:
             return Choice(best.stage, f"{_value(best):.3f} of {self._whole()}, asked for {ratio:.3g}", table)
         above = min((t for t in built if _value(t) > ratio), key=_value, default=None)
         beside = f", the next wider one {_value(above):.3f}" if above else ""
-        why = f"no width lies between: {_value(best):.3f} of {self._whole()}{beside}, asked for {ratio:.3g}"
+        why = f"no width between: {_value(best):.3f} of {self._whole()}{beside}, asked for {ratio:.3g}"
         return Choice(best.stage, why, table)
 
     def _facts(self, outcomes: Outcomes, trials: Sequence[StrengthTrial]) -> dict[str, Json]:

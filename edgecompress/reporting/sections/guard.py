@@ -18,7 +18,7 @@ from edgecompress.reporting.request import GuardFacts, ReportRequest
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.vega import Spec, described, layer, unit
 
-TITLE = "What the guard mended"
+TITLE = "What the guard repaired"
 KEY = "ladders"
 ORDER = 50
 OPENED = 2
@@ -139,7 +139,7 @@ def table(report: Report) -> TextTable:
         recovered = DASH if ladder.recovered is None else f"{100 * ladder.recovered:.0f} %"
         losses = (percent(ladder.plain_loss), percent(ladder.loss), percent(ladder.limit))
         rows.append((ladder.variant, chosen, *losses, recovered, ladder.reason))
-    return TextTable("What the guard mended", head, tuple(rows))
+    return TextTable("What the guard repaired", head, tuple(rows))
 
 
 def rungs(report: Report) -> TextTable:
@@ -151,7 +151,7 @@ def rungs(report: Report) -> TextTable:
         costs = (ratio, plain(r.size_bytes, "bytes"))
         words = ("chosen" if r.chosen else "", "inside" if r.inside else "", r.reason)
         rows.append((variant, r.label, percent(r.loss), decibels(r.sqnr_db), *costs, ", ".join(filter(None, words))))
-    return TextTable("The rungs of the ladder", head, tuple(rows))
+    return TextTable("Repair steps", head, tuple(rows))
 
 
 def layers(report: Report) -> TextTable:

@@ -31,7 +31,7 @@ PROFILER = "memory"
 ORDER = 50
 PLACE = "memory"
 BUCKETS = 180  # of responses in a picture
-_MEMORY = "Resident memory, sampled, over what the process held before the model came (dashed). Shaded by phase."
+_MEMORY = "Resident memory, sampled, above the process's memory before the model was loaded (dashed). Shaded by phase."
 SHAPE: Mapping[str, Json] = {
     "timeline": [{"t_s": NUMBER, "rss_bytes": NUMBER, "phase": TEXT}],
     "phases": [

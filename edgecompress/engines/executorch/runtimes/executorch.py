@@ -242,7 +242,7 @@ class ExecutorchSession:
         plan = pte.read(self.file)
         if others := ", ".join(sorted(set(plan.delegate_calls.values()))):
             reason = (
-                f"the program plans {plan.planned_bytes:,} bytes, and {others} more, of which the file tells nothing"
+                f"the program plans {plan.planned_bytes:,} bytes, and {others} more, which the file does not describe"
             )
             return {"arena_bytes": None, "arena_reason": reason, "arena_peak": ""}
         return {"arena_bytes": plan.planned_bytes, "arena_reason": "", "arena_peak": ""}

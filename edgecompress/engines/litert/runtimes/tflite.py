@@ -19,7 +19,7 @@ FIXED = True
 SETTINGS = session.SETTINGS
 READS: tuple[str, ...] = ()
 
-NO_ARENA = "tflite-runtime 2.14 plans otherwise than today's LiteRT, and tells nothing of its plan"
+NO_ARENA = "tflite-runtime 2.14 plans memory differently from current LiteRT and does not report its plan"
 MISSING = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
 CUSTOM = re.compile(r"Encountered unresolved custom op: (\w+)")
 

@@ -19,7 +19,7 @@ IMPORTS = ("MNN",)  # what `open` needs: loaded before a session's memory and lo
 EXTRA = "mnn"
 FORMAT = "mnn"
 SETTINGS = session.SETTINGS
-NO_ARENA = "MNN tells of the memory of a session as a whole only, its weights included"
+NO_ARENA = "MNN reports only the memory of a whole session, including its weights"
 READS: tuple[str, ...] = ("onnx",)
 
 QUANTIZED = re.compile(r"^QLinear|quantizeLinear$", re.IGNORECASE)  # operators of ONNX
@@ -52,7 +52,7 @@ def export(request: Request) -> Artifact:
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
     """Raises StageFailed: MNN packs weights in forms of its own, and its package has no reader of them."""
-    raise StageFailed("MNN packs weights in forms of its own, and its Python package does not tell their precision")
+    raise StageFailed("MNN packs weights in forms of its own, and its Python package does not report their precision")
 
 
 def empty(folder: Path) -> Artifact:

@@ -28,7 +28,7 @@ OPENS_WITH = ("openvino",)
 IMPORTS = ("openvino",)  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "openvino"
 FORMAT = "openvino"
-NO_ARENA = "OpenVINO's CPU plug-in tells nothing of its memory plan"
+NO_ARENA = "OpenVINO's CPU plug-in does not report its memory plan"
 READS: tuple[str, ...] = ("onnx",)
 
 THREADS = "INFERENCE_NUM_THREADS"

@@ -34,7 +34,7 @@ IMPORTS = (
 )  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "torch"
 FORMAT = "aoti"
-NO_ARENA = "the compiled library takes its buffers as it runs, and tells nothing of them"
+NO_ARENA = "the compiled library allocates its buffers at run time and does not report them"
 NO_EMPTY = "an empty package would have to be compiled on the device"
 NOT_OPENED = "is machine code; if you trust its author, run `edgecompress verify`"
 READS: tuple[str, ...] = ("program",)
@@ -150,7 +150,7 @@ def _cache(folder: Path) -> Iterator[None]:
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
     """Raises StageFailed: nothing in a compiled library tells it."""
-    raise StageFailed(f"{FILE} is machine code, with its weights inside; it tells nothing of them")
+    raise StageFailed(f"{FILE} is machine code that contains its weights; they cannot be read")
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> AotiSession:
