@@ -100,9 +100,9 @@ def cells(row: MetricRow) -> list[Cell]:
 
 def _table(comparison: ReportComparison) -> Columns:
     rows: list[tuple[str, ...]] = []
-    styles = {}
+    styles: dict[tuple[int, int], str] = {}
     for row in comparison.rows:
-        for names, line in zip_longest([row.metric.label], zip_longest(*cells(row), fillvalue=("", "")), fillvalue=""):
-            styles |= {(len(rows), i): STYLES.get(called, "") for i, (_, called) in enumerate(line, 1)}
-            rows.append((names, *(words for words, _ in line)))
+        for i, line in enumerate(zip_longest(*cells(row), fillvalue=("", ""))):
+            styles |= {(len(rows), at): STYLES.get(called, "") for at, (_, called) in enumerate(line, 1)}
+            rows.append(("" if i else row.metric.label, *(words for words, _ in line)))
     return Columns(TextTable("", head(comparison), tuple(rows)), styles)

@@ -258,8 +258,9 @@ def files(report: Report) -> TextTable:
 
 def operators(report: Report) -> TextTable:
     """The whole operators' time beside the end-to-end latency: reported, never rescaled."""
-    head = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "remark")
-    rows, every = [], [(v, v.ops) for v in deltas.ordered(report) if v.ops]
+    head: tuple[str, ...] = ("variant", "operators", "sum", "sum / latency", "off the accelerator", "remark")
+    rows: list[tuple[str, ...]] = []
+    every = [(v, v.ops) for v in deltas.ordered(report) if v.ops]
     sums = [ops.total_ms if ops.ops else None for _, ops in every]
     for (v, ops), total, told in zip(every, sums, plain_column(sums, "ms"), strict=True):
         latency = v.numbers["latency"]
