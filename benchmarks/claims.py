@@ -154,7 +154,7 @@ def number(text: str) -> float:
 
 def holds(said: str, found: float, within: float | Sequence[float] | None) -> bool:
     """As printed; or nearer than a share of it; or between two ends."""
-    if isinstance(within, list):
+    if isinstance(within, Sequence):
         return bool(within[0] <= found <= within[1])
     half = 0.5000001 * 10 ** -len(said.partition(".")[2])
     return abs(found - number(said)) <= (1.0000001 * within * abs(number(said)) if within else half)
