@@ -104,7 +104,7 @@ def test_what_a_stage_keeps_outlives_a_kill_and_goes_when_it_has_its_result(
             r"probe: its process was ended by SIGABRT \(a crash in native code; log: ",
         ),
         ("import os\nos._exit(4)", StageFailed, r"probe: its process ended with code 4 and no answer \(log: "),
-        ("raise KeyError('x')", StageFailed, r"probe: stopped by an error that .* know: KeyError: 'x' \(log: "),
+        ("raise KeyError('x')", StageFailed, r"probe: unexpected error: KeyError: 'x' \(log: "),
         ("return None", StageFailed, "must return an artifact in its folder, but returned NoneType"),
         ("from edgecompress.core.errors import InputError\nraise InputError('no')", InputError, r"^no \(log: "),
         (

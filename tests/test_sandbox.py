@@ -276,7 +276,7 @@ HARMS = {
     "hold up": ("while True: pass", r"net\.null: cannot be read: no end after 5 s"),
     "raise": (
         "raise KeyError('x')",
-        r"net\.null: stopped by an error that .*: KeyError: 'x'; check it, give a smaller one, or more",
+        r"net\.null: unexpected error: KeyError: 'x'; check it, give a smaller one, or more",
     ),
     "refuse": ("from edgecompress.core.errors import ConfigError\nraise ConfigError('net: no')", r"^net: no \(log"),
 }
