@@ -128,7 +128,7 @@ PI = {"features": ["asimd", "asimddp"], "caches": XEON["caches"], "clock_mhz": 1
         (2 * 10**9, "float32", {"roofs": None}, "90.9 float32 GMAC/s (AVX-512 FMA), more than the clock that the dev"),
         (2 * 10**9, "float32", {}, "90.9 float32 GMAC/s (AVX-512 FMA), more than the measured roof allows"),
         (3 * 10**9, "int8", {"precision": INT8, "environment": PI}, "136 int8 GMAC/s (SDOT), more than the clock that"),
-        (9 * 10**9, "int8", {"precision": INT8, "environment": NO_CLOCK}, "peak is not known: the device tells"),
+        (9 * 10**9, "int8", {"precision": INT8, "environment": NO_CLOCK}, "peak is not known: the device reports"),
         (10**9, "int8", {"precision": INT8, "environment": {}}, "the instruction it uses is not known"),
     ],
 )

@@ -305,7 +305,7 @@ def test_plan_prints_stages_bound_and_time_and_leaves_nothing_behind(
     out = capsys.readouterr().out
     assert "plain/verify" in out and "race: at most 6 rounds" in out
     said = " ".join(out.split())
-    assert "by the stages' own estimates, when nothing is stored; the time left goes by what is stored" in said
+    assert "by the stages' own estimates, when nothing is stored; the remaining time also depends on stored" in said
     assert sorted(folder.rglob("*")) == before
 
 

@@ -100,7 +100,7 @@ def test_what_a_board_says_of_itself_breaks_no_file(tmp_path):
 def test_what_is_missing_comes_with_the_command_that_mends_it():
     lines = list(device_add._missing(board({"governors": "ondemand performance"}, {"rapl": "no powercap"})))
     assert "numpy, which every measurement needs: /usr/bin/python3 -m pip install numpy" in lines
-    assert any("pip install with the package of yours" in line for line in lines)
+    assert any("pip install with the package of your runtime" in line for line in lines)
     assert "sensor rapl: no powercap" in lines
     assert any("echo performance" in line for line in lines)
 
