@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+
+from edgecompress.core.operations import words
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
 # What follows the kernel in a call of a pool, where it does not say: stride, padding, and what the kind adds
 AVERAGE = ((), (0,), False, True, None)
 MAXIMUM = ((), (0,), (1,), False)
 
 
+# What coremltools names, and does not convert
+UNABLE = words("acosh asinh atanh median fill full_like zeros_like ones_like _cdist_forward grid_sampler")
+# What it converts for some arguments, and else wrongly, without a word, or not: whether it is right for these
+RIGHT: Mapping[str, Callable[..., bool]] = {
+    "std": lambda x, *how, **more: bool(how),
+    "var": lambda x, *how, **more: bool(how),
+    "clamp": lambda x, *limits, **more: not any(hasattr(limit, "meta") for limit in limits),
+    "round": lambda x, decimals=0: decimals == 0,
+    "softplus": lambda x, beta=1, threshold=20: threshold >= 20,
+    "nll_loss_nd": lambda x, target, weight=None, *how: weight is None,
+    "nll_loss": lambda x, target, weight=None, *how: weight is None,
+    "col2im": lambda *how: False,
+    "prelu": lambda x, slope: x.meta["val"].dim() == 4 or slope.meta["val"].numel() == 1,
+}
+
+
+def known(node: torch.fx.Node) -> bool:
+    """Whether coremltools, once taught, converts an operator, and rightly."""
+    from coremltools.converters.mil.frontend.torch import torch_op_registry
+
+    teach()
+    name = torch_op_registry.sanitize_op_kind(node.target._schema.name)
+    if name in UNABLE or torch_op_registry._TORCH_OPS_REGISTRY.get_func(name) is None:
+        return False
+    return name not in RIGHT or RIGHT[name](*node.args, **node.kwargs)
+
+
+@cache
 def teach() -> None:
     """Shows them to coremltools, which is imported."""
     from coremltools.converters.mil import register_torch_op

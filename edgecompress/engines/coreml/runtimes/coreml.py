@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.coreml import convert, translations
-from edgecompress.formats import mlpackage, torch_faults, torch_paddings, torch_program
+from edgecompress.formats import mlpackage, torch_decompositions, torch_faults, torch_paddings, torch_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,13 +56,14 @@ def export(request: Request) -> Artifact:
     inputs = tuple(_fixed(spec, request.context.batch) for spec in model.inputs)
     program = torch_program.load(model.file(".pt2"))
     torch_paddings.spelled_out(program, *torch_paddings.CORE_ML)
+    program, facts = torch_decompositions.simpler(program, translations.known)
     traced, outputs = _traced(program, model, inputs)
     try:
         made = _converted(traced, inputs, outputs, request.options.minimum_os)
     except Exception as error:  # coremltools' errors have no base of their own
         raise StageFailed(f"runtime coreml: coremltools: {torch_faults.told(error, program)}") from error
     convert.save(made, request.out)
-    return Artifact(request.out, FORMAT, inputs, outputs).write()
+    return Artifact(request.out, FORMAT, inputs, outputs, facts).write()
 
 
 def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:

@@ -19,7 +19,14 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, native, pte, xnnpack
-from edgecompress.formats import empty_model, torch_faults, torch_paddings, torch_program, torch_shortcuts
+from edgecompress.formats import (
+    empty_model,
+    torch_decompositions,
+    torch_faults,
+    torch_paddings,
+    torch_program,
+    torch_shortcuts,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +74,7 @@ def export(request: Request) -> Artifact:
     """
     model, backend = request.model, request.options.backend
     program, rewritten = _program(model)
-    facts = _lower(program, backend, request.out / FILE) | rewritten
+    facts = torch_decompositions.together(_lower(program, backend, request.out / FILE), rewritten)
     return Artifact(request.out, FORMAT, model.inputs, model.outputs, facts).write()
 
 
@@ -112,13 +119,29 @@ def _program(model: Artifact) -> tuple[torch.export.ExportedProgram, dict[str, J
 
 
 def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> dict[str, Json]:
-    """Writes the program's file; the facts of it."""
+    """Writes the program's file; the facts of it. What ExecuTorch, or its build here, lacks is spelled out."""
+    import torch
+
+    lacking = set[str]()
+
+    def lowered(program: torch.export.ExportedProgram) -> bytes:
+        data = _lowered(program, backend)
+        file.write_bytes(data)
+        lacking.clear()
+        lacking.update(set(pte.read(file).operators) - set(_runtime()._get_operator_names()))
+        return data
+
+    def known(node: torch.fx.Node) -> bool:
+        words = {name.partition(".")[0] for name in lacking}
+        return torch.Tag.core in node.target.tags and node.target._schema.name not in words
+
     try:
-        file.write_bytes(_lowered(program, backend))
+        data, simpler = torch_decompositions.retried(lowered, program, known, broken=lambda data: bool(lacking))
+        file.write_bytes(data)
     except Exception as error:  # of torch, the delegates' compilers, and plain Exception
         raise StageFailed(f"runtime executorch: lowering to {backend}: {torch_faults.told(error, program)}") from error
     plan = pte.read(file)
-    return {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan)}
+    return {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan), **simpler}
 
 
 def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:

@@ -13,7 +13,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_edits, model_file, saved_model, session
-from edgecompress.formats import torch_faults, torch_program, torch_shortcuts
+from edgecompress.formats import torch_decompositions, torch_faults, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,17 +72,44 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     import torch
 
     program = torch_program.load(model.file(".pt2"))
-    facts = torch_shortcuts.folded(program)
+    program, spelled = torch_decompositions.simpler(program, _right)
+    facts = torch_decompositions.together(torch_shortcuts.folded(program), spelled)
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
-    try:
+
+    def convert(program: torch.export.ExportedProgram) -> bytes:
         net = _copied(_cropped(_pooled(_attached(program.module(check_guards=False)))))
         how = _quantization(program)
-        data = litert_torch.convert(_positional(net), example, quant_config=how).model_content()
+        made: bytes = litert_torch.convert(_positional(net), example, quant_config=how).model_content()
+        return made
+
+    try:
+        data, simpler = torch_decompositions.retried(convert, program, _known)
     except Exception as error:
         raise StageFailed(f"runtime litert: litert_torch.convert: {torch_faults.told(error, program)}") from error
+    facts = torch_decompositions.together(facts, simpler)
     ends = (("args", model.inputs), ("output", model.outputs))  # what the converter calls them
     inputs, outputs = ({f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in ends)
     return data, inputs, outputs, facts
+
+
+def _right(node: torch.fx.Node) -> bool:
+    """Whether the converter makes of an operator what it computes, and what LiteRT has a kernel of.
+
+    It takes the nearest number by half pixels, torch by rounding down; it sorts by an operator that no kernel has.
+    """
+    if node.target._opname in ("sort", "argsort", "msort", "median", "kthvalue"):
+        return False
+    if not node.target._opname.startswith("upsample_nearest"):
+        return True
+    before, after = node.args[0].meta["val"].shape[2:], node.meta["val"].shape[2:]
+    return all(isinstance(b, int) and a % b == 0 for a, b in zip(after, before, strict=True))
+
+
+def _known(node: torch.fx.Node) -> bool:
+    """Whether the converter has a lowering for an operator."""
+    from litert_torch.backend import lowerings
+
+    return lowerings.lookup(node.target) is not None
 
 
 def _positional(net: torch.fx.GraphModule) -> torch.nn.Module:

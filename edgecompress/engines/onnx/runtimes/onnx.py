@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from edgecompress.engines.onnx import external, layer_outputs, user_file
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession
 from edgecompress.engines.tensorflow import savedmodel
-from edgecompress.formats import torch_faults, torch_program, torch_shortcuts
+from edgecompress.formats import torch_decompositions, torch_faults, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +60,7 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
     try:
         import onnxscript  # noqa: F401 - torch's exporter asks for it after a minute
         import torch
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError as error:
         raise MissingDependency(
             f"a torch net as ONNX needs {error.name}, not installed; run: pip install 'edgecompress[torch]'"
@@ -66,7 +68,8 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
     program = torch_program.load(model.file(".pt2"))
     facts = torch_shortcuts.folded(program)
     names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
-    try:
+
+    def convert(program: torch.export.ExportedProgram) -> onnx.ModelProto:
         exported = torch.onnx.export(
             program,
             dynamo=True,
@@ -77,9 +80,18 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
             output_names=names[1],
             verbose=False,
         )
+        return exported.model_proto
+
+    registry = cache(partial(ONNXRegistry.from_torchlib, OPSET))
+
+    def known(node: torch.fx.Node) -> bool:
+        return bool(registry().is_registered(node.target))
+
+    try:
+        proto, simpler = torch_decompositions.retried(convert, program, known)
     except Exception as error:
         raise StageFailed(f"runtime onnx: torch.onnx.export: {torch_faults.told(error, program)}") from error
-    return exported.model_proto, facts
+    return proto, torch_decompositions.together(facts, simpler)
 
 
 def _from_savedmodel(model: Artifact) -> onnx.ModelProto:

@@ -1,0 +1,351 @@
+"""What becomes of each operator in each engine: every sample of PyTorch's own test databases, on the planner's roads.
+
+    python benchmarks/operators.py [--engines onnx,litert] [--precisions fp32] [--sample 99 --seed 1] [--work DIR]
+
+Each sample of `operator_nets` is built, exported, opened and verified by the plug-ins' own code, in a process per
+engine; a crash or a hang costs one sample. What is done is not done again, but for the engines of --again.
+The judge is torch in float64. Outcomes:
+
+    equal           within 1e-5 of the largest value     tolerance   within 1e-3, or ten times torch's own error
+    wrong           verify refuses it                     ACCEPTED    verify takes it, and it is neither of the above
+    refused         by an error that names an operator    raw         by any other
+    crash, hang     of the process
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import figures
+import operator_nets
+
+from edgecompress.core import config, registry
+from edgecompress.core.errors import EdgeError, first_line
+from edgecompress.core.model import CARD, Artifact, Context, Request, TensorSpec
+from edgecompress.core.settings import Target, Variant
+from edgecompress.data import tensors
+from edgecompress.pipeline import conversion
+from edgecompress.stages import reference_answers, verify
+
+ENGINES = ("onnx", "openvino", "litert", "executorch", "coreml", "mnn")
+OUTCOMES = ("equal", "tolerance", "wrong", "ACCEPTED", "refused", "raw", "crash", "hang")
+SQNR_DB = {"fp32": 60.0, "fp16": 40.0}  # as the targets have it
+EQUAL, NEAR, OWN = 1e-5, 1e-3, 10.0
+HANG_S = 90
+SPLITS = ("calibrate", "select", "test")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--precisions", default="fp32")
+    parser.add_argument("--sample", type=int, default=0, help="so many operators, chosen by --seed; 0: all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="operators whose names match")
+    parser.add_argument("--again", default="", help="engines whose results are made again")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "edgecompress-operators")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("-v", "--verbose", action="store_true", help="each sample that is neither equal nor refused")
+    asked = parser.parse_args()
+    if asked.worker:
+        return worker(*asked.worker, asked.work)
+    asked.work.mkdir(parents=True, exist_ok=True)
+    words = [word for word in operator_nets.operators() if re.search(asked.only, word)]
+    if asked.sample:
+        words = sorted(random.Random(asked.seed).sample(words, min(asked.sample, len(words))))
+    index = prepared(words, asked.work)
+    names = [name for name, facts in index.items() if not facts["left"]]
+    found = {}
+    for engine in asked.engines.split(","):
+        for precision in asked.precisions.split(","):
+            found[engine, precision] = ran(engine, precision, names, asked.work, engine in asked.again.split(","))
+    rows = [
+        [f"{engine} {precision}", *(str(counts[o]) for o in OUTCOMES), f"{good(counts):.1%}"]
+        for (engine, precision), told in found.items()
+        for counts in [Counter(each["outcome"] for each in told.values())]
+    ]
+    left = Counter(facts["left"].partition(":")[0] for facts in index.values() if facts["left"])
+    figures.show(
+        f"{len(names)} samples of {len(index)}",
+        ["", *OUTCOMES, "right"],
+        rows,
+        *(f"left out: {n} {w}" for w, n in left.most_common()),
+    )
+    if asked.verbose:
+        for (engine, precision), told in found.items():
+            for name, each in told.items():
+                if each["outcome"] not in ("equal", "tolerance", "refused"):
+                    print(f"{engine} {precision} {name}: {each['outcome']}: {each['says'][:200]}")
+    figures.write(asked.json, {" ".join(key): told for key, told in found.items()})
+    bad = sum(each["outcome"] in ("ACCEPTED", "crash", "hang") for told in found.values() for each in told.values())
+    return 1 if bad else 0
+
+
+def good(counts: Mapping[str, int]) -> float:
+    """The share that runs right."""
+    return (counts["equal"] + counts["tolerance"]) / max(1, sum(counts.values()))
+
+
+# --------------------------------------------------------------------------- what all engines share
+
+
+def prepared(words: Sequence[str], work: Path) -> dict[str, Any]:
+    """Each sample of some operators made: its net, its program, what torch answers; {name: facts}, "left": why it is
+    left out."""
+    file = work / "index.jsonl"
+    supervised(["prepare", "fp32"], work, file, words)
+    lines = known(file)
+    return {name: line for name, line in lines.items() if line.get("word") in words}
+
+
+def prepare(name: str, work: Path) -> dict[str, Any]:
+    """One sample's artifacts, and the truth: torch in float64."""
+    import numpy as np
+    import torch
+    from torch.utils import _pytree as pytree
+
+    sample = operator_nets.sample(name)
+    facts = {
+        "word": name.rpartition("_")[0],
+        "operator": sample.operator,
+        "class": sample.argument_class,
+        "left": "",
+        "atens": [],
+    }
+    given, folder = operator_nets.items(sample), work / "nets" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        torch.manual_seed(1)
+        first = operator_nets.Net(sample)(**given)
+        torch.manual_seed(2)
+        again = operator_nets.Net(sample)(**given)
+    except Exception as error:
+        return facts | {"left": f"torch does not run it: {first_line(error)}"}
+    if not first or any(not torch.equal(first[n].nan_to_num(), again[n].nan_to_num()) for n in first):
+        return facts | {"left": "random: its answers change from run to run" if first else "no tensor comes out"}
+    if all(not value.numel() for value in first.values()):
+        return facts | {"left": "nothing comes out: its outputs are empty"}
+    specs = tuple(TensorSpec(n, tuple(x.shape), "float32") for n, x in given.items())
+    for split in SPLITS:
+        (folder / "samples" / split).mkdir(parents=True)
+        for n, x in given.items():
+            np.save(folder / "samples" / split / f"{n}.npy", x.numpy())
+    data = Artifact(
+        folder / "samples", "samples", specs, (), {"splits": dict.fromkeys(SPLITS, 1), "random": True}
+    ).write()
+    source = {"source": {"model": f"operator_nets:{name}"}}
+    try:
+        model = stage("stages.trace:load", {"samples": data}, folder / "module", source)
+        stage(
+            "stages.golden:run",
+            {"model": model, "samples": data},
+            folder / "golden",
+            {"splits": ["test"], "metric": "none"},
+        )
+        program = stage(conversion.TRACE, {"model": model, "samples": data}, folder / "program", {"dynamic": {}})
+    except Exception as error:
+        return facts | {"left": f"not traced: {first_line(error)}"}
+    graph = torch.export.load(program.path / "program.pt2").graph
+    facts["atens"] = sorted({str(n.target) for n in graph.nodes if n.op == "call_function"})
+    try:
+        wide = pytree.tree_map(
+            lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x, given
+        )
+        truth = operator_nets.Net(sample).double()(**wide)
+    except Exception:  # not in float64
+        truth = first
+    for who, values in (("truth", truth), ("torch", first)):
+        for n, value in values.items():
+            like = value if value.shape == first[n].shape else first[n]
+            plain = like.detach().resolve_conj().resolve_neg()
+            np.save(folder / f"{who}-{n}.npy", (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+    return facts
+
+
+def stage(call: str, inputs: Mapping[str, Artifact], out: Path, options: Mapping[str, Any]) -> Artifact:
+    """What a stage makes."""
+    if (out / CARD).exists():
+        return Artifact.read(out)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    module, function = registry.call(call)
+    made: Artifact = getattr(module, function)(Request(inputs, out, options, Context(batch=1)))
+    return made
+
+
+# --------------------------------------------------------------------------- an engine
+
+
+def ran(engine: str, precision: str, names: Sequence[str], work: Path, again: bool) -> dict[str, Any]:
+    """The outcome of each sample, those that are known not made again."""
+    file = work / f"{engine}-{precision}.jsonl"
+    if again:
+        kept = [line for line in known(file).values() if line["name"] not in names]
+        file.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    supervised([engine, precision], work, file, names)
+    told = known(file)
+    return {name: told[name] for name in names}
+
+
+def known(file: Path) -> dict[str, Any]:
+    lines = map(json.loads, file.read_text().splitlines()) if file.exists() else ()
+    return {line["name"]: line for line in lines}
+
+
+def supervised(what: Sequence[str], work: Path, file: Path, names: Sequence[str]) -> None:
+    """Runs workers until each sample has a line: one that crashes or hangs costs the sample that it was at."""
+    began = file.with_suffix(".at")
+    while rest := [name for name in names if name not in known(file)]:
+        began.unlink(missing_ok=True)
+        command = [sys.executable, __file__, "--work", str(work), "--worker", *what]
+        log = file.with_suffix(".log").open("a")
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=Path(__file__).parent)
+        assert child.stdin
+        child.stdin.write("\n".join(rest).encode())
+        child.stdin.close()
+        seen = time.time()
+        while child.poll() is None:
+            time.sleep(0.2)
+            if began.exists():
+                seen = max(seen, began.stat().st_mtime)
+            if time.time() - seen > HANG_S + (60 if not began.exists() else 0):
+                child.kill()
+                child.wait()
+                break
+        at = began.read_text() if began.exists() else ""
+        if child.returncode and at and at not in known(file):
+            outcome = "hang" if child.returncode == -9 and time.time() - seen > HANG_S else "crash"
+            line = {
+                "name": at,
+                "outcome": outcome,
+                "says": f"exit {child.returncode}",
+                "left": outcome,
+                "word": at.rpartition("_")[0],
+                "operator": at,
+                "class": "",
+                "atens": [],
+            }
+            with file.open("a") as answers:
+                answers.write(json.dumps(line) + "\n")
+        elif child.returncode and not at:
+            raise SystemExit(f"the worker of {what} does not start: see {log.name}")
+
+
+def worker(engine: str, precision: str, work: Path) -> int:
+    """Reads names, appends a line for each."""
+    from edgecompress.device import agent_client
+    from edgecompress.device.agent.__main__ import MODES
+
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+
+    def ask(_shell: object, request: Any, out: Path, _deadline_s: float) -> Any:
+        return MODES[request.mode](request, out)  # the agent's own code, without a process of its own
+
+    agent_client.ask = ask
+    file = work / ("index.jsonl" if engine == "prepare" else f"{engine}-{precision}.jsonl")
+    index, done = known(work / "index.jsonl"), known(file)
+    with file.open("a", buffering=1) as answers:
+        for word in sys.stdin.read().split()[: 3000 if engine == "prepare" else 300]:  # engines leak
+            for name in [*operator_nets.samples(word), word] if engine == "prepare" else [word]:
+                if name in done:
+                    continue
+                file.with_suffix(".at").write_text(name)
+                start = time.time()
+                try:
+                    if engine != "prepare":
+                        line = judged(engine, precision, name, index[name], work)
+                    else:
+                        line = prepare(name, work) if name != word else {"left": "the operator itself"}
+                except Exception as error:
+                    line = {"outcome": "raw", "says": first_line(error), "left": f"harness: {first_line(error)}"}
+                answers.write(json.dumps({"name": name, **line, "s": round(time.time() - start, 2)}) + "\n")
+    return 0
+
+
+def judged(engine: str, precision: str, name: str, facts: Mapping[str, Any], work: Path) -> dict[str, Any]:
+    """One sample through an engine."""
+    import numpy as np
+
+    folder = work / "nets" / name
+    inputs = {role: Artifact.read(folder / role) for role in ("samples", "golden")}
+    variant = Variant(precision, compress=({"use": precision},) if precision != "fp32" else ())
+    calls = conversion.steps(Target("operators", engine, (variant,)), variant, "module", "operators")
+    model = Artifact.read(folder / "module")
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            for i, (call, settings) in enumerate(calls):
+                if call == conversion.TRACE and model.kind == "module" and not i:
+                    model = Artifact.read(folder / "program")
+                    continue
+                module, _ = registry.call(call)
+                options = (
+                    config.build(module.Options, settings, call) if hasattr(module, "Options") else {"dynamic": {}}
+                )
+                out = Path(scratch) / str(i)
+                model = stage(call, {"model": model, **inputs, "dense": Artifact.read(folder / "module")}, out, options)
+            limits = {"sqnr_db": SQNR_DB.get(precision), "cosine": 0.95}
+            told = {"runtime": engine, "metric": "none", "limits": limits}
+            out = Path(scratch) / "verdict"
+            verdict = stage("stages.verify:run", {"model": model, **inputs}, out, told)
+        except Exception as error:
+            says = first_line(error)
+            return {
+                "outcome": "refused" if named(error, says, facts) else "raw",
+                "says": f"{type(error).__name__}: {says}",
+            }
+        if verdict.facts.get("lost"):
+            return {"outcome": "wrong", "says": str(verdict.facts["lost"])}
+        pairs = verify.pairs(inputs["golden"], model)
+        ours = {spec: tensors.load(verdict, reference_answers.ANSWERS, own)[0] for spec, own in pairs.items()}
+    worst = max(
+        (departed(ours[n], *(np.load(folder / f"{who}-{n}.npy")[0] for who in ("truth", "torch"))) for n in ours),
+        default=0.0,
+    )
+    return {
+        "outcome": "equal" if worst <= EQUAL else "tolerance" if worst <= NEAR else "ACCEPTED",
+        "says": f"{worst:.1e}",
+    }
+
+
+def departed(ours: Any, truth: Any, torchs: Any) -> float:
+    """The largest error as a share of the largest value; within OWN times torch's own error it counts as NEAR."""
+    import numpy as np
+
+    if ours.shape != truth.shape:
+        return float("inf")
+    kind = complex if np.iscomplexobj(truth) or np.iscomplexobj(ours) else float
+    ours, truth, torchs = (np.asarray(each).astype(kind) for each in (ours, truth, torchs))
+    settled = np.isfinite(torchs) & np.isfinite(truth)
+    if not np.array_equal(np.isfinite(ours) | ~settled, np.ones_like(settled)):
+        return float("inf")
+    off, own = np.abs(ours - truth)[settled], np.abs(torchs - truth)[settled]
+    scale = max(float(np.abs(truth[settled]).max(initial=0.0)), 1e-6)
+    error = float(off.max(initial=0.0)) / scale
+    return min(error, NEAR) if np.all(off <= OWN * own + EQUAL * scale) else error
+
+
+def named(error: Exception, says: str, facts: Mapping[str, Any]) -> bool:
+    """Whether an error is one of ours that names an operator of the net."""
+    words = {re.sub(r"[^a-z0-9]", "", each) for aten in facts["atens"] for each in aten.split(".")[1:2]}
+    text = re.sub(r"[^a-z0-9]", "", says.lower())
+    return isinstance(error, EdgeError) and any(word and word.strip("_") in text for word in words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
