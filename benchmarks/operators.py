@@ -38,6 +38,7 @@ from edgecompress.core.errors import EdgeError, first_line
 from edgecompress.core.model import CARD, Artifact, Context, Request, TensorSpec
 from edgecompress.core.settings import Target, Variant
 from edgecompress.data import tensors
+from edgecompress.formats import torch_faults
 from edgecompress.pipeline import conversion
 from edgecompress.stages import reference_answers, verify
 
@@ -344,7 +345,9 @@ def named(error: Exception, says: str, facts: Mapping[str, Any]) -> bool:
     """Whether an error is one of ours that names an operator of the net."""
     words = {re.sub(r"[^a-z0-9]", "", each) for aten in facts["atens"] for each in aten.split(".")[1:2]}
     text = re.sub(r"[^a-z0-9]", "", says.lower())
-    return isinstance(error, EdgeError) and any(word and word.strip("_") in text for word in words)
+    faults = [fault.what for fault in torch_faults.FAULTS]
+    known = "does not convert the operator" in says or any(what in says for what in faults)
+    return isinstance(error, EdgeError) and (known or any(word and word in text for word in words))
 
 
 if __name__ == "__main__":

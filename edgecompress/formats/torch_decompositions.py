@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SAYS = "operators as the simpler ones that they are made of"
-VALUES = ("adaptive_max_pool2d", "adaptive_max_pool3d")  # of which only the values are computed by others, no places
+VALUES = (
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "max_pool3d_with_indices",
+)  # of which only the values are computed by others, no places
 ROUNDS = 6  # a decomposition may have operators that have one
 
 
@@ -124,6 +128,41 @@ def _own() -> Mapping[Any, Decomposition]:
     def fmin(x: Tensor, y: Tensor) -> Tensor:
         return torch.where(x != x, y, torch.where(y != y, x, torch.minimum(x, y)))
 
+    def fmod(x: Tensor, y: Tensor) -> Tensor:
+        return x - y * trunc(x / y)
+
+    def trunc(x: Tensor) -> Tensor:
+        return torch.sign(x) * torch.floor(torch.abs(x))
+
+    def lerp(x: Tensor, y: Tensor, weight: Any) -> Tensor:
+        return x + weight * (y - x)
+
+    def var_mean(x: Tensor, axes: Any = None, *, correction: float | None = 1, keepdim: bool = False) -> Any:
+        axes = list(range(x.dim())) if axes is None else axes
+        mean = x.mean(axes, keepdim=True)
+        count = 1
+        for axis in axes:
+            count *= x.shape[axis]
+        var = ((x - mean) * (x - mean)).sum(axes, keepdim=keepdim) / max(
+            count - (1 if correction is None else correction), 0
+        )
+        return var, mean if keepdim else x.mean(axes)
+
+    def prod(x: Tensor, axis: int, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        parts = list((x if dtype is None else x.to(dtype)).split(1, axis))
+        while len(parts) > 1:  # in pairs: as many steps as the length has binary digits
+            parts = [*(a * b for a, b in zip(parts[::2], parts[1::2], strict=False)), *parts[len(parts) // 2 * 2 :]]
+        return parts[0] if keepdim else parts[0].squeeze(axis)
+
+    def prod_of_all(x: Tensor, *, dtype: Any = None) -> Tensor:
+        return prod(x.reshape(-1), 0, dtype=dtype)
+
+    def dist(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
+        return torch.linalg.vector_norm(x - y, p)
+
+    def turned(x: Tensor) -> Tensor:
+        return x.transpose(-2, -1)
+
     def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
         steep = x * float(beta)
         return torch.where(steep > threshold, x, torch.log(1 + torch.exp(steep)) * (1 / beta))
@@ -148,9 +187,8 @@ def _own() -> Mapping[Any, Decomposition]:
         if not x.dim():
             return x, torch.zeros(x.shape, dtype=torch.int64)
         last = x.movedim(axis, -1)  # the largest along the last axis: the only ones that all engines find
-        _, places = torch.topk(last if descending else -last, most or x.shape[axis])
-        values = last.gather(-1, places)  # of the values alone LiteRT's converter makes a sort, which has no kernel
-        return values.movedim(-1, axis), places.movedim(-1, axis)
+        values, places = torch.topk(last if descending else -last, most or x.shape[axis])
+        return (values if descending else -values).movedim(-1, axis), places.movedim(-1, axis)
 
     def stable(x: Tensor, *, stable: bool, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
         return sort(x, dim, descending)
@@ -165,6 +203,60 @@ def _own() -> Mapping[Any, Decomposition]:
 
     def median_of_all(x: Tensor) -> Tensor:
         return kth(x.reshape(-1), (x.numel() + 1) // 2, 0)[0]
+
+    def windows(x: Tensor, axis: int, how: tuple[int, int, int, int, bool], edge: float) -> tuple[list[Tensor], Tensor]:
+        """The numbers at each place of a pool's kernel along an axis, and how many of each window are no padding."""
+        kernel, stride, pad, step, ceil = how
+        length, reach = x.shape[axis], step * (kernel - 1) + 1
+        room = length + 2 * pad - reach
+        out = (-(-room // stride) if ceil else room // stride) + 1
+        out -= ceil and (out - 1) * stride >= length + pad  # no window begins in the padding behind
+        behind = max((out - 1) * stride + reach - length - pad, 0)
+        widths = [0] * (2 * (x.dim() - 1 - axis % x.dim())) + [pad, behind]
+        padded = torch.nn.functional.pad(x, widths, value=edge) if pad or behind else x
+        parts = [
+            padded.narrow(axis, i * step, (out - 1) * stride + 1).index_select(
+                axis, torch.arange(0, (out - 1) * stride + 1, stride)
+            )
+            for i in range(kernel)
+        ]
+        first = torch.arange(out) * stride - pad
+        return parts, torch.stack((first, first + kernel, torch.full((out,), length + pad)))
+
+    def each(value: Any) -> list[int]:
+        values = [value] if isinstance(value, int) else [*value]
+        return values * 3 if len(values) == 1 else values
+
+    def max_pool3d(
+        x: Tensor, kernel: Any, stride: Any = (), pad: Any = 0, step: Any = 1, ceil: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        for i, how in enumerate(zip(each(kernel), each(stride or kernel), each(pad), each(step), strict=True)):
+            parts, _ = windows(x, i - 3, (*how, ceil), -torch.inf)
+            x = parts[0]
+            for part in parts[1:]:
+                x = torch.maximum(x, part)
+        return x, torch.zeros(x.shape, dtype=torch.int64)
+
+    def avg_pool3d(
+        x: Tensor,
+        kernel: Any,
+        stride: Any = (),
+        pad: Any = 0,
+        ceil: bool = False,
+        all_: bool = True,
+        by: int | None = None,
+    ) -> Tensor:
+        for i, how in enumerate(zip(each(kernel), each(stride or kernel), each(pad), strict=True)):
+            length = x.shape[i - 3]
+            parts, (first, last, end) = windows(x, i - 3, (*how, 1, ceil), 0.0)
+            x = parts[0]
+            for part in parts[1:]:
+                x = x + part
+            if by is None:
+                inside = torch.clamp(last, max=length) - torch.clamp(first, min=0)
+                count = torch.minimum(last, end) - first if all_ else inside
+                x = x / count.to(x.dtype).reshape(-1, *[1] * (2 - i))
+        return x if by is None else x / by
 
     def adaptive_max(x: Tensor, sizes: Any) -> tuple[Tensor, Tensor]:
         for axis, size in enumerate(sizes, -len(sizes)):
@@ -238,6 +330,10 @@ def _own() -> Mapping[Any, Decomposition]:
         aten.atanh: atanh,
         aten.fmax: fmax,
         aten.fmin: fmin,
+        aten.prod: prod_of_all,
+        aten.dist: dist,
+        aten.mH: turned,
+        aten.trunc: trunc,
         aten.softplus: softplus,
         aten.addbmm: addbmm,
         aten._trilinear: trilinear,
@@ -252,6 +348,8 @@ def _own() -> Mapping[Any, Decomposition]:
         aten.ones_like: ones_like,
         aten.adaptive_max_pool2d: adaptive_max,
         aten.adaptive_max_pool3d: adaptive_max,
+        aten.max_pool3d_with_indices: max_pool3d,
+        aten.avg_pool3d: avg_pool3d,
         aten.grid_sampler_3d: grid_sampler_3d,
         aten.bitwise_not: logical("not"),
     }
@@ -261,6 +359,11 @@ def _own() -> Mapping[Any, Decomposition]:
         aten.fill.Tensor: fill,
         aten.fill.Scalar: fill,
         aten.median.dim: median,
+        aten.prod.dim_int: prod,
+        aten.lerp.Scalar: lerp,
+        aten.lerp.Tensor: lerp,
+        aten.var_mean.correction: var_mean,
+        aten.fmod.Tensor: fmod,
         aten.round.decimals: rounded,
         **of_tensors,
     }

@@ -52,8 +52,14 @@ OPERATOR = (
 NO_OPERATOR = "compute it by other operators, or outside of the net"
 
 
-def told(error: BaseException, program: torch.export.ExportedProgram | None = None, says: str = "") -> str:
-    """The line; `says`: what to tell of the error itself where `first_line` is not it."""
+def told(
+    error: BaseException,
+    program: torch.export.ExportedProgram | None = None,
+    says: str = "",
+    knows: Callable[[torch.fx.Node], bool] | None = None,
+) -> str:
+    """The line; `says`: what to tell of the error itself where `first_line` is not it; `knows`: of an operator,
+    whether the converter has it, for errors that name none."""
     says = says or first_line(error)
     came = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     kinds = {type(value).__name__ for frame in came for value in frame.f_locals.values()}
@@ -66,6 +72,11 @@ def told(error: BaseException, program: torch.export.ExportedProgram | None = No
         name = operator.rpartition("aten.")[2].split(".")[0].strip("_")
         layer = _layer(program, lambda node: name in str(node.target))
         return f"it does not convert the operator {operator}{layer}: {NO_OPERATOR} ({says})"
+    nodes = program.graph.nodes if program is not None and knows else ()
+    if node := next((n for n in nodes if hasattr(n.target, "_schema") and knows and not knows(n)), None):
+        layer = _layer(program, lambda each: each is node)
+        name = node.target._schema.name.replace("::", ".")
+        return f"it does not convert the operator {name}{layer}: {NO_OPERATOR} ({says})"
     return says
 
 

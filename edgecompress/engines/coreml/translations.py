@@ -18,7 +18,10 @@ MAXIMUM = ((), (0,), (1,), False)
 
 
 # What coremltools names, and does not convert
-UNABLE = words("acosh asinh atanh median fill full_like zeros_like ones_like _cdist_forward grid_sampler")
+UNABLE = words(
+    "acosh asinh atanh median fill full_like zeros_like ones_like _cdist_forward grid_sampler lerp dist meshgrid fmod "
+    "native_group_norm rms_norm margin_ranking_loss multi_margin_loss triplet_margin_loss prod mh"
+)
 # What it converts for some arguments, and else wrongly, without a word, or not: whether it is right for these
 RIGHT: Mapping[str, Callable[..., bool]] = {
     "std": lambda x, *how, **more: bool(how),
@@ -28,6 +31,7 @@ RIGHT: Mapping[str, Callable[..., bool]] = {
     "softplus": lambda x, beta=1, threshold=20: threshold >= 20,
     "nll_loss_nd": lambda x, target, weight=None, *how: weight is None,
     "nll_loss": lambda x, target, weight=None, *how: weight is None,
+    "instance_norm": lambda x, *how: x.meta["val"].dim() == 4,
     "col2im": lambda *how: False,
     "prelu": lambda x, slope: x.meta["val"].dim() == 4 or slope.meta["val"].numel() == 1,
 }

@@ -47,6 +47,8 @@ OUTSIDE: Mapping[str, str] = {
     "trilu": "arange sub le where",
     "unfold": "arange add index",
     "cast": "to_dim_order",
+    "sort": "topk",
+    "adaptivemaxpool": "amax cat",
     **{word: word for word in SAME},
 }
 # What XNNPACK takes whole
@@ -57,18 +59,12 @@ INSIDE = words(
     "spacetodepth glu add sub mul div maximum minimum reshape transpose slice concat pad constant"
 )
 INT8 = ("conv", "conv_grouped", "conv_depthwise", "convtranspose", "linear")  # of what multiplies
-UNABLE = {
-    "adaptivemaxpool": "ExecuTorch's edge dialect has no operator for it",
-    "sort": "ExecuTorch has no kernel for it",
-}
 OWN = ("comparison", "equal", "logical", "mod")  # many operators under one word: each stays, under its own name
 
 
 def kernels(operation: Operation, precision: str) -> Kernels:
     """What becomes of an operator in a variant of that precision ("fp32", "fp16", "int8")."""
     word = operation.word
-    if word in UNABLE:
-        return Kernels(unable=UNABLE[word])
     if word in OWN or (word == "constant" and operation.type.startswith("arange")):
         return Kernels(outside=[operation.type.split(".")[0]])
     if word not in OUTSIDE and word not in INSIDE:

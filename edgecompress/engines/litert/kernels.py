@@ -114,12 +114,13 @@ BECOMES: Mapping[str, str] = {
     "scatter": "STABLEHLO_SCATTER",
     "prelu": "RELU MUL SUB",
     "lrn": "STABLEHLO_REDUCE_WINDOW POW DIV",
+    "topk": "TRANSPOSE! TOPK_V2 LESS ADD! SELECT CONCATENATION! GATHER_ND",
+    "sort": "NEG TOPK_V2 LESS ADD! SELECT CONCATENATION! GATHER_ND",
+    "adaptivemaxpool": "SLICE REDUCE_MAX CONCATENATION",
     "constant": "",
     **{word: word.upper() for word in SAME},
 }
 UNABLE = {
-    **dict.fromkeys(("topk", "sort"), "LiteRT has no kernel for what the converter makes of it (STABLEHLO_SORT)"),
-    "adaptivemaxpool": "litert-torch has no lowering for it",
     "onehot": "litert-torch has no lowering for what torch makes of it (_assert_async)",
 }
 LOOP = "TensorFlow's converter does not calibrate a loop, as the steps of an LSTM or GRU are; unroll=True has none"

@@ -61,7 +61,9 @@ def export(request: Request) -> Artifact:
     try:
         made = _converted(traced, inputs, outputs, request.options.minimum_os)
     except Exception as error:  # coremltools' errors have no base of their own
-        raise StageFailed(f"runtime coreml: coremltools: {torch_faults.told(error, program)}") from error
+        raise StageFailed(
+            f"runtime coreml: coremltools: {torch_faults.told(error, program, knows=translations.known)}"
+        ) from error
     convert.save(made, request.out)
     return Artifact(request.out, FORMAT, inputs, outputs, facts).write()
 

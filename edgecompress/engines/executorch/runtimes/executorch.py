@@ -139,7 +139,9 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
         data, simpler = torch_decompositions.retried(lowered, program, known, broken=lambda data: bool(lacking))
         file.write_bytes(data)
     except Exception as error:  # of torch, the delegates' compilers, and plain Exception
-        raise StageFailed(f"runtime executorch: lowering to {backend}: {torch_faults.told(error, program)}") from error
+        raise StageFailed(
+            f"runtime executorch: lowering to {backend}: {torch_faults.told(error, program, knows=known)}"
+        ) from error
     plan = pte.read(file)
     return {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan), **simpler}
 

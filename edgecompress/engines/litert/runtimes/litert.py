@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
 
     def convert(program: torch.export.ExportedProgram) -> bytes:
-        net = _copied(_cropped(_pooled(_attached(program.module(check_guards=False)))))
+        net = _placed(_copied(_cropped(_pooled(_attached(program.module(check_guards=False))))))
         how = _quantization(program)
         made: bytes = litert_torch.convert(_positional(net), example, quant_config=how).model_content()
         return made
@@ -85,7 +86,9 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     try:
         data, simpler = torch_decompositions.retried(convert, program, _known)
     except Exception as error:
-        raise StageFailed(f"runtime litert: litert_torch.convert: {torch_faults.told(error, program)}") from error
+        raise StageFailed(
+            f"runtime litert: litert_torch.convert: {torch_faults.told(error, program, knows=_known)}"
+        ) from error
     facts = torch_decompositions.together(facts, simpler)
     ends = (("args", model.inputs), ("output", model.outputs))  # what the converter calls them
     inputs, outputs = ({f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in ends)
@@ -210,6 +213,27 @@ def _copied(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
                     last = net.graph.call_function(aten.cat.default, ([last] * count, axis))
         node.replace_all_uses_with(last)
         net.graph.erase_node(node)
+    net.recompile()
+    return net
+
+
+def _placed(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph module, the largest numbers taken by their places.
+
+    Of such numbers whose places nothing reads the converter makes a sort, which no kernel computes.
+    """
+    from torch.ops import aten
+
+    for node in net.graph.find_nodes(op="call_function", target=aten.topk.default):
+        found = {user.args[1]: user for user in node.users if user.users}
+        if [*found] != [0]:
+            continue
+        with net.graph.inserting_after(node):
+            places = net.graph.call_function(operator.getitem, (node, 1))
+        with net.graph.inserting_after(places):
+            axis = node.args[2] if len(node.args) > 2 else -1
+            taken = net.graph.call_function(aten.gather.default, (node.args[0], axis, places))
+        found[0].replace_all_uses_with(taken)
     net.recompile()
     return net
 

@@ -90,7 +90,9 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
     try:
         proto, simpler = torch_decompositions.retried(convert, program, known)
     except Exception as error:
-        raise StageFailed(f"runtime onnx: torch.onnx.export: {torch_faults.told(error, program)}") from error
+        raise StageFailed(
+            f"runtime onnx: torch.onnx.export: {torch_faults.told(error, program, knows=known)}"
+        ) from error
     return proto, torch_decompositions.together(facts, simpler)
 
 
