@@ -10,7 +10,7 @@ import pytest
 
 from edgecompress.core import config, registry
 from edgecompress.core.model import REWRITES, Artifact, Context, Request, TensorSpec
-from edgecompress.formats import torch_decompositions
+from edgecompress.formats import torch_decompositions, torch_program
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -120,3 +120,11 @@ def test_a_converter_that_breaks_gets_the_simpler_program_and_its_own_error_wher
     assert made == "made" and "asinh" in str(facts)
     with pytest.raises(ValueError, match="digamma"):
         torch_decompositions.retried(convert, exported(torch.digamma, x), knows)
+
+
+def test_a_cast_that_changes_nothing_goes_when_a_program_is_loaded(tmp_path: Path) -> None:
+    torch.export.save(exported(lambda x: F.relu(x.float()).double().float() + 1, torch.ones(SMALL)), tmp_path / "p.pt2")
+    program = torch_program.load(tmp_path / "p.pt2")
+    casts = [n.args[1] for n in program.graph.nodes if str(n.target) == "aten.to.dtype"]
+    assert casts == [torch.float64, torch.float32]
+    assert program.module()(torch.ones(SMALL)).tolist() == [[2.0] * 5] * 3

@@ -17,7 +17,7 @@ def load(file: Path) -> torch.export.ExportedProgram:
 
     The operators of quantized ones are registered, which in a process of its own nothing else does. Weights and
     constants that are views become contiguous: converters write some in the order of their storage. Circular paddings
-    are spelled out: whatever is made of a program has them so.
+    are spelled out, casts that change nothing go: quantizers put scales on both sides of one, which XNNPACK refuses.
     """
     import torch
     import torch.ao.quantization.fx._decomposed  # quantize_per_tensor and the like
@@ -28,6 +28,11 @@ def load(file: Path) -> torch.export.ExportedProgram:
             if isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and not tensor.is_contiguous():
                 tensor.data = tensor.detach().contiguous()
     torch_paddings.spelled_out(program, *torch_paddings.EVERYWHERE)
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.to.dtype):
+        same = node.args[0].meta["val"].dtype == node.meta["val"].dtype
+        if same and not any(user.op == "output" for user in node.users):
+            node.replace_all_uses_with(node.args[0])
+            program.graph.erase_node(node)
     return program
 
 
