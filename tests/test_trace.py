@@ -136,6 +136,7 @@ def branching(): return Branching()
 def fixed(): return Fixed()
 def raises(): raise ValueError("no such\\nweights")
 def number(): return 3
+def lazy(): return nn.Sequential(nn.LazyConv2d(4, 3))
 def nan():
     net = Plain()
     net.conv.weight.data[0, 0, 0, 0] = float("nan")
@@ -305,6 +306,7 @@ WRONG: dict[str, tuple[Callable[[], Arrays], list[str]]] = {
     "raises": (images, ["tiny_nets:raises raised ValueError: no such", "tiny_nets.py:"]),
     "number": (images, ["returned a int", "torch.nn.Module"]),
     "nan": (images, ["weight 'conv.weight' holds 1 NaN and 1 infinite"]),
+    "lazy": (images, ["weight '0.weight' of a lazy module has no numbers yet; call the net once on an example"]),
     "plane": (images, ["no function 'plane'", "did you mean 'plain'?"]),
     "masked": (images, ["forward takes ids, mask, the data has: image", "ids.npy, mask.npy"]),
     "dropout": (lambda: rows(5), ["x float32 [1, 5]", "its forward does not take the data", "4"]),

@@ -58,6 +58,11 @@ def factory(reference: str) -> torch.nn.Module:
         raise InputError(f"{reference} returned a {type(net).__name__}; it must return a torch.nn.Module")
     with contextlib.suppress(Exception):  # of a module that cannot be copied
         net = copy.deepcopy(net)  # a factory may return the same one again, which what is done here must not change
+    if empty := next((name for name, each in net.named_parameters() if torch.nn.parameter.is_lazy(each)), None):
+        raise InputError(
+            f"{reference}: weight '{empty}' of a lazy module has no numbers yet; call the net once on an example in "
+            "its factory, and load its weights"
+        )
     # What is a view (transposed, stepped, expanded) has memory of its own: no converter then reads it in another order,
     # and weights can be loaded into it. The tensor stays the same one, so what several modules share stays shared.
     held = [tensor for module in net.modules() for tensor in vars(module).values() if isinstance(tensor, torch.Tensor)]
