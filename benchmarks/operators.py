@@ -346,7 +346,9 @@ def named(error: Exception, says: str, facts: Mapping[str, Any]) -> bool:
     words = {re.sub(r"[^a-z0-9]", "", each) for aten in facts["atens"] for each in aten.split(".")[1:2]}
     text = re.sub(r"[^a-z0-9]", "", says.lower())
     faults = [fault.what for fault in torch_faults.FAULTS]
-    known = "does not convert the operator" in says or any(what in says for what in faults)
+    known = re.search("does not convert the operator|has no kernel for", says) is not None or any(
+        what in says for what in faults
+    )
     return isinstance(error, EdgeError) and (known or any(word and word in text for word in words))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -403,7 +404,14 @@ class LitertSession(session.TfliteSession):
 
 
 def open(artifact: Artifact, threads: int, profile: bool = False) -> LitertSession:
-    """A session on `threads` threads of the CPU, by the artifact's settings."""
+    """A session on `threads` threads of the CPU, by the artifact's settings. Raises StageFailed without a kernel."""
     from ai_edge_litert import interpreter
 
-    return LitertSession(session.interpreter(interpreter, artifact, threads), artifact)
+    try:
+        return LitertSession(session.interpreter(interpreter, artifact, threads), artifact)
+    except (ValueError, RuntimeError) as error:  # it has no class of its own
+        kernel = re.search(r"builtin opcode '(\w+)'|Node number \d+ \((\w+)\) failed", str(error))
+        lacks = (
+            f"it has no kernel for {kernel[1] or kernel[2]} as the converter wrote it" if kernel else "it cannot run"
+        )
+        raise StageFailed(f"runtime litert: {artifact.path}: {lacks} ({first_line(error)})") from error
