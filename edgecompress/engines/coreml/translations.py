@@ -55,7 +55,7 @@ def teach() -> None:
 
     aliases: dict[Any, list[str]] = {_average: [f"avg_pool{axes}d" for axes in (1, 2, 3)]}
     aliases[_maximum] = [f"max_pool{axes}d{more}" for axes in (1, 2, 3) for more in ("", "_with_indices")]
-    for function in (_unsafe_chunk, _alias, _movedim):
+    for function in (_unsafe_chunk, _alias, _movedim, _reciprocal):
         aliases[function] = [function.__name__.lstrip("_")]
     for kind, (pool, reduce) in {"avg": ("avg_pool", "reduce_mean"), "max": ("max_pool", "reduce_max")}.items():
         names = [f"adaptive_{kind}_pool{axes}d" for axes in (1, 2, 3)]
@@ -83,6 +83,13 @@ def _unsafe_chunk(context: Any, node: Any) -> None:
 
 def _alias(context: Any, node: Any) -> None:
     context.add(context[node.inputs[0]], node.name)
+
+
+def _reciprocal(context: Any, node: Any) -> None:
+    """By a division: Core ML's own inverse adds 1e-4 to what it divides by."""
+    from coremltools.converters.mil import Builder
+
+    context.add(Builder.real_div(x=1.0, y=_inputs(context, node)[0]), node.name)
 
 
 def _movedim(context: Any, node: Any) -> None:

@@ -140,6 +140,7 @@ def _folded(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
         if (kind := getattr(node.target, "_opname", "")) in FILLED:  # it reads a tensor for its type alone
             node.args, node.kwargs = (node.args[1], FILLED[kind]), {"dtype": node.meta["val"].dtype}
             node.target = torch.ops.aten.full.default
+        _real_numbers(node)
     net.recompile()
     if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):
         return net  # what is written into is no constant
@@ -155,6 +156,16 @@ def _folded(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
     net.graph.eliminate_dead_code()
     net.recompile()
     return net
+
+
+def _real_numbers(node: torch.fx.Node) -> None:
+    """Whole numbers beside real tensors as real ones: `clamp_min`, `where` and others of coremltools take none."""
+    schema, made = getattr(node.target, "_schema", None), node.meta.get("val")
+    if schema is None or not hasattr(made, "is_floating_point") or not made.is_floating_point():
+        return
+    for i, (told, given) in enumerate(zip(schema.arguments, node.args, strict=False)):
+        if str(told.type) == "number" and isinstance(given, int) and not isinstance(given, bool):
+            node.update_arg(i, float(given))
 
 
 def _unshared(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
