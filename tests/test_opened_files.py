@@ -90,6 +90,29 @@ def test_what_a_stage_writes_is_no_input_of_it(run: PlanRun, technique: Stages, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("folder", ["", "cache"], ids=["the temporary folder", "a folder of its own"])
+def test_a_module_that_a_library_generates_is_no_input(
+    run: PlanRun, technique: Stages, tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / "cache").mkdir()
+    where = f"dir={str(tmp_path / folder)!r}, " if folder else ""
+    body = (
+        "import importlib.util, tempfile\n"
+        f"with tempfile.NamedTemporaryFile('w', {where}prefix='generated_', suffix='.py', delete=False) as file:\n"
+        "    file.write('VALUE = 1')\n"
+        "spec = importlib.util.spec_from_file_location(file.name.rpartition('/')[2][:-3], file.name)\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "import sys\nsys.modules[spec.name] = module\nspec.loader.exec_module(module)\n"
+        "import linecache\nassert linecache.getline(file.name, 1) and module.VALUE"
+    )
+    stage = of_the_user(technique(body + END))
+    assert run.stage(stage).artifact
+    for left in (tmp_path / "cache").iterdir():
+        left.unlink()
+    assert again(run, stage) == "hit"
+
+
+@pytest.mark.slow
 def test_where_the_kernel_tells_nothing_python_does(
     run: PlanRun, technique: Stages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

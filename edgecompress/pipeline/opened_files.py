@@ -38,11 +38,14 @@ def tell(to: int) -> None:
 
 
 def users(paths: Iterable[str], store: str) -> set[str]:
-    """Those that are files and folders of the user's: not of an installation, the system, or edgecompress."""
-    below = store.rstrip(os.sep) + os.sep
-    return {
-        p for p in map(_source, paths) if package_files.is_users(p) and not p.startswith(below) and os.path.exists(p)
-    }
+    """Those that are files and folders of the user's: not of an installation, the system, or edgecompress.
+
+    What lies below the store is no input, links resolved: a stage's temporary folder is there, with a short name that
+    leads to it, and what a library generates in it has another name each time (TensorFlow's AutoGraph: modules).
+    """
+    below = os.path.realpath(store) + os.sep
+    asked = {p for p in map(_source, paths) if package_files.is_users(p) and os.path.exists(p)}
+    return {p for p in asked if not os.path.realpath(p).startswith(below)}
 
 
 def _source(path: str) -> str:

@@ -141,19 +141,25 @@ def _refuse_network(why: str, event: str, arguments: tuple[Any, ...]) -> None:
 
 
 class _Observed:
-    """The user's own files that this process imported or opened to read: part of the stage's key."""
+    """The user's own files that this process imported or opened to read: part of the stage's key.
+
+    What it made itself before it read it is none, such as the modules that libraries generate.
+    """
 
     def __init__(self, store: str) -> None:
         self.paths: set[str] = set()
+        self.made: set[str] = set()
         self.store = store
         sys.addaudithook(self._hear)
         self._watch_safetensors()
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], (str, bytes)):
-            mode = arguments[1]
-            if not (isinstance(mode, str) and any(c in mode for c in "wax+")):
-                self.paths.add(os.path.abspath(os.fsdecode(arguments[0])))
+            path, mode, flags = os.path.abspath(os.fsdecode(arguments[0])), *arguments[1:]
+            if flags & (os.O_TRUNC | os.O_EXCL) and path not in self.paths:
+                self.made.add(path)
+            elif path not in self.made and not (isinstance(mode, str) and any(c in mode for c in "wax+")):
+                self.paths.add(path)
         elif event in ("os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
             folder = os.path.abspath(os.fsdecode(arguments[0]))  # counts by its names
             if folder not in {os.path.abspath(p) for p in sys.path}:  # which Python lists to import from
@@ -176,7 +182,7 @@ class _Observed:
     def files(self) -> list[str]:
         """Files and listed folders outside the Python installation, the system, and edgecompress's own folders."""
         modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-        return sorted(opened_files.users([*self.paths, *filter(None, modules)], self.store))
+        return sorted(opened_files.users([*self.paths, *filter(None, modules)], self.store) - self.made)
 
 
 if __name__ == "__main__":
