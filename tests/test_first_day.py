@@ -306,6 +306,33 @@ def test_a_target_that_is_not_reached_does_not_stop_the_others(
         assert [*json.loads(capsys.readouterr().out)["not_shipped"]] == ["web"]
 
 
+@pytest.mark.parametrize(
+    ("gone", "toml", "says"),
+    [
+        ("ethos-u-vela", "", r"needs ethos-u-vela>=\S+, not installed; run: pip install .*ethos-u"),
+        ("", 'description = "wrong"\nruntime = "litert"\nplatform = "x"\n', "unknown key 'platform'"),
+    ],
+    ids=["a library", "its file"],
+)
+def test_what_is_wrong_of_one_target_stops_that_target_alone(
+    gone: str, toml: str, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, name = environments.version, "mine" if toml else "ethos-u55"
+    monkeypatch.setattr(environments, "version", lambda package: None if package == gone else real(package))
+    (folder / "mine.toml").write_text(toml)
+    target = "mine.toml" if toml else name
+    words = ["nets:build", "--data", "images.npz", "--only", "int8"]
+    assert main.main(["plan", *words, "--target", f"{target},web"]) == 2
+    told = capsys.readouterr()
+    assert "→ target web" in told.out and not told.err
+    assert re.search(f"{name}: refused: .*{says}", " ".join(told.out.split()))
+    assert main.main(["plan", *words, "--target", f"web,{target}", "--json"]) == 2
+    first, last = json.loads(capsys.readouterr().out)
+    assert first["target"] == "web" and last["target"] == name and re.search(says, last["refused"])
+    assert main.main(["plan", *words, "--target", target]) == 2
+    assert re.search(says, capsys.readouterr().err)
+
+
 def test_a_device_that_does_not_answer_stops_its_target_alone(folder: Path) -> None:
     def made(target: str) -> Job:
         if target == "arm64":

@@ -88,18 +88,18 @@ def check(
     options = options or Options()
     request = objects.written(model, how, options)
     names: list[Name] = [*target] if isinstance(target, list | tuple) else [cast("Name", target)]
+    jobs, refused = plan.jobs_of(names, lambda name: job_of(request | JobRequest(target=name)))
     targets: dict[str, CheckedTarget] = {}
-    title = ""
-    for made in [job_of(request | JobRequest(target=name)) for name in names]:
-        title = made.source.value.title
+    for made in jobs:
         try:
             walk = job_run.begin(made, options, f"check>{made.source.given}")
             targets[made.target.name] = {"refused": "", "variants": variants(made, walk)}
         except EdgeError as error:
             if len(names) == 1:
                 raise
-            targets[made.target.name] = {"refused": str(error), "variants": {}}
-    return Checked(title, targets)
+            refused[made.target.name] = error
+    targets |= {name: {"refused": str(error), "variants": {}} for name, error in refused.items()}
+    return Checked(jobs[0].source.value.title, targets)
 
 
 def job_of(request: JobRequest) -> Job:

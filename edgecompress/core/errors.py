@@ -16,8 +16,9 @@ EdgeError                 exit 3   the root; the command line prints it without 
 (`--strict` makes it 1). So do `deploy` and `verify` where the accuracy is not above chance: it proves nothing.
 
 Of several targets (`--target x86,web`) it is the gravest of theirs, in the order 0, 4, 1, 2, 3; 0: all of them shipped.
-A target that is refused or fails does not stop the others, and what these shipped stays. The last lines name each that
-did not ship and why, then whose the exit code is; so does `not_shipped` of `--json`.
+A target that is refused (no way leads there, a library is not installed, its file is wrong) or fails does not stop the
+others, and what these shipped stays; a name that no target has stops all. The last lines name each that did not ship
+and why, then whose the exit code is; so does `not_shipped` of `--json`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -91,27 +92,51 @@ def _once(stages: Iterable[Stage | Substitute]) -> Iterator[Stage | Substitute]:
 def deploy_all(
     targets: Iterable[Name], made: Callable[[Name], Job]
 ) -> tuple[list[tuple[Job, Plan]], dict[str, EdgeError]]:
-    """The job and the plan of each target, and by their names why others are refused: no way leads there, the device
-    does not answer, or none of the variants asked for is the target's. `made`: the job of a target.
+    """The job and the plan of each target, and by their names why others are refused: no way leads there, a library is
+    not installed, the device does not answer, its file is wrong, or none of the variants asked for is the target's.
+    `made`: the job of a target.
 
     Raises any other error, and where every target is refused, why.
     """
+    jobs, refused = jobs_of(targets, made)
+    left, needed = list[Job](), list[ModuleType]()
+    for job in _parted(jobs):
+        with _refusing(refused, job.target.name):
+            needed += _needed(job, reached(job)[0]).values()
+            left.append(job)
+    plans = list[tuple[Job, Plan]]()
+    for job in left:
+        with _refusing(refused, job.target.name):
+            plans.append((job, deploy(job, needed)))
+    if not plans:
+        raise _joined([*refused.values()])
+    return plans, refused
+
+
+def jobs_of(targets: Iterable[Name], made: Callable[[Name], Job]) -> tuple[list[Job], dict[str, EdgeError]]:
+    """The job of each target, and by their names why others have none.
+
+    Raises NotFound for a name that there is not, a slip of who wrote it; and where no target has a job, why.
+    """
     jobs, refused = list[Job](), dict[str, EdgeError]()
     for target in dict.fromkeys(targets):
-        try:
+        name = Path(str(target)).stem
+        with _refusing(refused, name):
             jobs.append(made(target))
-        except Unreachable as error:
-            refused[Path(target).stem] = error
-    parted, needed = _parted(jobs), list[ModuleType]()
-    for job in parted:
-        try:
-            needed += _needed(job, reached(job)[0]).values()
-        except (NoPath, NotFound) as error:
-            refused[job.target.name] = error
-    left = [job for job in parted if job.target.name not in refused]
-    if not left:
+        if isinstance(error := refused.get(name), NotFound):
+            raise error
+    if not jobs:
         raise _joined([*refused.values()])
-    return [(job, deploy(job, needed)) for job in left], refused
+    return jobs, refused
+
+
+@contextlib.contextmanager
+def _refusing(refused: dict[str, EdgeError], target: str) -> Iterator[None]:
+    """What the body raises about its target is kept: the others go on."""
+    try:
+        yield
+    except (InputError, Unreachable) as error:
+        refused[target] = error
 
 
 def _parted(jobs: list[Job]) -> list[Job]:
@@ -137,8 +162,8 @@ def _parted(jobs: list[Job]) -> list[Job]:
 def _joined(errors: Sequence[EdgeError]) -> EdgeError:
     """Several errors as one: the gravest, with what each says once."""
     gravest = max(errors, key=lambda error: error.exit_code)
-    if len(errors) == 1:
-        return gravest
+    if len({str(error) for error in errors}) == 1 or all(isinstance(error, MissingDependency) for error in errors):
+        return gravest  # the command of a MissingDependency installs what any of them lacks
     kind = Unreachable if isinstance(gravest, Unreachable) else InputError
     return kind("; ".join(dict.fromkeys(map(str, errors))))
 
