@@ -14,7 +14,7 @@ import edgecompress
 from edgecompress.cli import main
 from edgecompress.core.model import Artifact, Dim, TensorSpec
 from edgecompress.core.settings import Preprocess
-from edgecompress.data import metrics, preprocess
+from edgecompress.data import chance, metrics, preprocess
 from edgecompress.stages import batch_axis, doubts
 
 BYTES, SHARES, SIXTEENTHS = (np.linspace(0, end, 48).reshape(1, 4, 4, 3) for end in (255, 1, 16))
@@ -103,6 +103,36 @@ def test_labels_that_are_off_by_one_are_named(metric: str, by: int, items: int, 
     outputs = np.eye(10, dtype=np.float32)[truth] - np.arange(10, dtype=np.float32) * (1e-3 if by >= 0 else -1e-3)
     said = of_labels(metric, outputs, (truth + by) % 10)
     assert says in said and bool(said) == bool(says), said
+
+
+@pytest.mark.parametrize("items", [30, 600])
+@pytest.mark.parametrize(
+    ("classes", "labels", "net"),
+    [
+        (2, (0, 1), lambda truth, seeded: np.full_like(truth, 1)),
+        (2, (0, 1), lambda truth, seeded: np.full_like(truth, 0)),
+        (2, (0, 1), lambda truth, seeded: 1 - truth),
+        (
+            4,
+            (0, 3),
+            lambda truth, seeded: (truth + 1) % 4,
+        ),  # the classes are in another order: no label may be left out
+        (4, (1, 1), lambda truth, seeded: np.full_like(truth, 2)),
+        (4, (1, 2), lambda truth, seeded: np.full_like(truth, 2)),
+        (4, (1, 2), lambda truth, seeded: np.where(seeded.random(len(truth)) < 0.36, truth + 1, 0)),  # untrained
+        (10, (1, 8), lambda truth, seeded: np.where(seeded.random(len(truth)) < 0.4, truth + 1, truth)),
+    ],
+)
+def test_labels_are_not_called_off_by_one_where_that_is_not_sure(
+    classes: int, labels: tuple[int, int], net: Callable[[np.ndarray, np.random.Generator], np.ndarray], items: int
+) -> None:
+    seeded, judge = np.random.default_rng(5), metrics.find("top1")
+    truth = seeded.integers(labels[0], labels[1] + 1, items)
+    answers = {"y": np.eye(classes, dtype=np.float32)[net(truth, seeded)]}
+    assert judge is not None and chance.off_by_one(judge, answers, truth) == (0, 0.0)
+    assert "off by one" not in "".join(
+        doubts.of_answers(judge, metrics.scores(judge, answers, truth), answers, truth, "")[0]
+    )
 
 
 RANDOM = np.random.default_rng(3)
@@ -235,9 +265,10 @@ def test_labels_off_by_one_end_undecided_in_each_command(
     conv_net(tmp_path / "net.onnx")
     session, seeded, splits = ort.InferenceSession("net.onnx"), np.random.default_rng(1), {}
     for split in ("calibrate", "select", "test"):
-        x = seeded.normal(size=(100, 3, 8, 8)).astype("float32")
-        answers = session.run(None, {"image": x})[0]
-        splits |= {f"{split}.image": x, f"{split}.labels": (answers.argmax(1) + by * (np.arange(100) > 2)) % 10}
+        x = seeded.normal(size=(400, 3, 8, 8)).astype("float32")
+        answers = session.run(None, {"image": x})[0].argmax(1)
+        kept = np.concatenate([np.flatnonzero(answers == number)[:30] for number in range(1, 9)])
+        splits |= {f"{split}.image": x[kept], f"{split}.labels": answers[kept] + by * (np.arange(len(kept)) > 2)}
     np.savez("images.npz", **splits)
     words = ["--data", "images.npz", "--target", "x86", "--profile", "quick"]
     assert main.main(["deploy", "net.onnx", *words, "--only", "fp32"]) == code

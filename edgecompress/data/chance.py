@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FIXED = {"auc": 0.5, "map": 0.0, "wer": 1.0}
 ERRORS = {"mse": "mean", "mae": "median"}  # metric -> the one answer of the labels that has the least of it
+FAR = 10  # times the odds: 1 % becomes 10 %, 10 % becomes 53 %, 50 % becomes 91 %
 REGIONS = {"miou": 0, "iou": 1}  # metric -> its first class
 
 
@@ -52,15 +53,25 @@ def above(metric: metrics.Metric, scores: np.ndarray, least: float) -> bool:
 
 
 def off_by_one(metric: metrics.Metric, outputs: Mapping[str, np.ndarray], labels: np.ndarray) -> tuple[int, float]:
-    """What added to the labels, 1 or -1, makes a share of right answers one above chance, and that share; or 0, 0."""
-    if metric.kind != "share" or labels.dtype.kind not in "iu" or (least := level(metric, outputs, labels)) is None:
+    """What added to all labels, 1 or -1, surely makes answers right, and the share of them that is right then; or 0, 0.
+
+    It is sure where each label stays one of the classes, and the lower end of that share's interval has FAR times the
+    odds of the upper end before, of chance, and of the most frequent labels, which a net gets that always answers the
+    same.
+    """
+    import numpy as np
+
+    best, least = metrics.TOP.fullmatch(metric.name), level(metric, outputs, labels)
+    if best is None or least is None or labels.dtype.kind not in "iu":
         return 0, 0.0
-    found, count = [(0.0, 0)], metrics.scored(outputs, labels).shape[-1]
+    n, classes, moved = len(labels), metrics.scored(outputs, labels).shape[-1], labels.astype(np.int64)
+    frequent = np.sort(np.bincount(moved))[-int(best[1]) :].sum() / n
+    before = paired_proportions.clopper_pearson(int(metrics.scores(metric, outputs, labels).sum()), n)
+    known = max(least, frequent, before)
     for by in (1, -1):
-        moved = labels.astype("int64") + by
-        inside = ((moved >= 0) & (moved < count)).reshape(len(moved), -1).all(axis=1)
-        if inside.any():
-            scores = metrics.scores(metric, {name: each[inside] for name, each in outputs.items()}, moved[inside])
-            found += [(float(scores.mean()), by)] if above(metric, scores, least) else []
-    share, by = max(found)
-    return by, share
+        if moved.min() >= -by and moved.max() + by < classes:
+            right = int(metrics.scores(metric, outputs, moved + by).sum())
+            sure = 1 - paired_proportions.clopper_pearson(n - right, n)
+            if sure * (1 - known) > FAR * known * (1 - sure):
+                return by, right / n
+    return 0, 0.0
