@@ -232,6 +232,48 @@ def test_the_source_is_told_before_any_variant_and_once(
     assert "warning" not in capsys.readouterr().out
 
 
+NET = """
+import numpy as np, torch
+
+def build():
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)
+    return torch.nn.Sequential(torch.nn.Flatten(), *layers).eval()
+
+def data(split):
+    seeded = np.random.default_rng(len(split))
+    for label in seeded.integers(0, 4, 240):
+        picture = seeded.normal(size=(1, 8, 8)).astype("float32")
+        picture[0, 2 * label : 2 * label + 2] += 2
+        yield picture, label
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("epochs", "code"), [(20, 0), (1, 4)])
+def test_of_what_is_trained_the_accuracy_counts_that_ships(
+    epochs: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "untrained.py").write_text(NET)
+    lr = 1e-2 if code == 0 else 1e-9
+    (tmp_path / "own.toml").write_text(
+        f"""
+description = "own"
+runtime = "onnx"
+limits = {{ items_lost = 0.01 }}
+variant = [{{ name = "trained", compress = [{{ use = "finetune", epochs = {epochs}, lr = {lr}, distill = 0.0 }}] }}]
+"""
+    )
+    words = ["untrained:build", "--data", "untrained:data", "--target", "own.toml", "--profile", "quick"]
+    assert main.main(["deploy", *words, "--out", "out"]) == code
+    told = capsys.readouterr().out
+    assert "warning: the source's top-1" in told and "off by one" not in told
+    assert ("OK trained ships" in told) is (code == 0) and ("accuracy is not above chance" in told) is (code == 4)
+    assert main.main(["verify", "out"]) == code
+    assert main.main(["compare", "out", "out", "--fail-if", "accuracy_drop>0.5"]) == code
+
+
 @pytest.mark.slow
 @pytest.mark.prove
 def test_a_report_and_a_result_of_python_tell_the_doubts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

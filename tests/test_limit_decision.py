@@ -92,6 +92,32 @@ def test_what_is_surely_inside_or_outside_needs_no_more_items() -> None:
     assert inside.says.endswith(": at most 3.81 with 95 % confidence, within the limit of 5")
 
 
+RIGHT = (np.arange(100) % 5 < 2).astype(float), np.ones(100)
+NOISE = np.random.default_rng(0).normal(0, 1, 100)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "limit", "says"),
+    [
+        ("top1", *RIGHT, "items_lost", "(0 became wrong, 60 became right): at least 46.1 gained with 95 % confidence"),
+        ("psnr", 20 + NOISE, np.full(100, 26), "metric_drop", "at least 5.64 gained with 95 % confidence"),
+        ("psnr", 20 + NOISE, np.full(100, 26), "metric_loss", "at least 0.727 gained with 95 % confidence"),
+        ("psnr", 20 + NOISE, 26 + NOISE, "metric_drop", "at least 6 gained with 95 % confidence"),
+        ("psnr", 20 + NOISE, 19.5 + NOISE, "metric_drop", "at most 0.5 with 95 % confidence"),
+        ("psnr", 20 + NOISE, 20 + NOISE, "metric_drop", "the same answers"),
+        ("mse", 20 + NOISE, 8 + NOISE, "metric_ratio", "at most 0.411 with 95 % confidence"),
+        ("mse", 20 + NOISE, 20 + NOISE, "metric_ratio", "the same answers"),
+    ],
+)
+def test_a_sure_gain_is_told_as_one_and_not_as_a_limit_below_zero(
+    kind: str, before: np.ndarray, after: np.ndarray, limit: str, says: str
+) -> None:
+    metric = metrics.find(kind)
+    assert metric
+    (found,) = metric_limits.checks(metrics.compare(metric, before, after), Limits(**{"metric_loss": None, limit: 1}))
+    assert found.says.endswith(f"{says}, within the limit of 1")
+
+
 @pytest.mark.parametrize(("n", "most"), [(10, 0), (99, 0), (500, 5), (700, 7), (50_000, 500)])
 def test_a_share_of_items_allows_as_many_of_any_number(n: int, most: int) -> None:
     allowed, beyond = check(most, 0, n, 0.01), check(most + 1, 0, n, 0.01)

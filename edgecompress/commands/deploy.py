@@ -35,7 +35,7 @@ from edgecompress.core.errors import (
 )
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Choice, Stage
-from edgecompress.pipeline import plan, shipping
+from edgecompress.pipeline import plan, shipping, verification
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, device_of, keywords
@@ -142,10 +142,11 @@ def run(
         return _held(walk, out, CheckFailed.exit_code, why)
     if why := not_measured(walk, choice, options):
         return _held(walk, out, CheckFailed.exit_code, why)
-    if why := next(c for c in steps.candidates if c.name == choice.stage).unsettled(walk.outcomes):
+    shipped = next(c for c in steps.candidates if c.name == choice.stage)
+    if why := shipped.unsettled(walk.outcomes):
         return _held(walk, out, UNDECIDED, f"undecided: {choice.stage} is right in its own runtime; {why}")
     _ship(job, walk, steps, choice, out)
-    doubt = no_proof(walk, next(c.verdict for c in steps.candidates if c.name == choice.stage))
+    doubt = no_proof(walk, shipped.verdict, verification.is_trained(shipped.variant))
     why = f"{choice.stage} is undecided: {doubt}" if doubt else f"{choice.stage}: {choice.reason}"
     return Result(UNDECIDED if doubt else 0, why, out, out, walk.outcomes)
 

@@ -118,9 +118,13 @@ def all_broke(walk: PlanRun, choice: Choice) -> EdgeError | None:
     return next((o.error for o in walk.outcomes.values() if o.status == "failed" and o.error), None)
 
 
-def no_proof(walk: PlanRun, verdict: str) -> str:
-    """Why the accuracy of the source, or of what this stage verified, proves nothing; "" where it does."""
-    judged = (walk.outcomes[name].facts for name in ("golden", verdict) if name in walk.outcomes)
+def no_proof(walk: PlanRun, verdict: str, trained: bool) -> str:
+    """Why the accuracy of the source, or of what this stage verified, proves nothing; "" where it does.
+
+    The source's counts for what computes the same alone: not for what was trained here.
+    """
+    stages = (verdict,) if trained else ("golden", verdict)
+    judged = (walk.outcomes[name].facts for name in stages if name in walk.outcomes)
     return next((facts[AT_CHANCE] for facts in judged if AT_CHANCE in facts), "")
 
 

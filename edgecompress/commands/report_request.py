@@ -14,7 +14,7 @@ from edgecompress.core.errors import UNDECIDED, CheckFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcome, Stage
 from edgecompress.core.version import __version__
-from edgecompress.pipeline import conversion, plan
+from edgecompress.pipeline import conversion, plan, verification
 from edgecompress.pipeline.candidate_variant import without_log
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.job_request import Options
@@ -22,7 +22,6 @@ from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import bit_budget
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
-from edgecompress.pipeline.verification import RUN_CONTEXT
 from edgecompress.reporting import external_results
 from edgecompress.reporting.request import ChoiceFacts, ReportRequest, StageRow
 
@@ -46,7 +45,7 @@ def stage(
         made = {"artifact": entrant.artifact, "verdict": entrant.verdict, "agree": entrant.agrees}
         inputs |= {f"{entrant.name}/{role}": stage for role, stage in made.items() if _exists(walk, stage)}
     request = dataclasses.asdict(_request(job, walk, race, choice, options)) | {"search": search}
-    return Stage("report", "stages.report:run", inputs, request, context=RUN_CONTEXT)
+    return Stage("report", "stages.report:run", inputs, request, context=verification.RUN_CONTEXT)
 
 
 def _exists(walk: PlanRun, name: str) -> bool:
@@ -73,7 +72,7 @@ def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, option
 def _exit_code(walk: PlanRun, race: Race | Count, choice: Choice) -> int:
     if chosen := next((e for e in race.entrants if e.name == choice.stage), None):
         unsettled = race.judged and chosen.unsettled(walk.outcomes)
-        return UNDECIDED if unsettled or no_proof(walk, chosen.verdict) else 0
+        return UNDECIDED if unsettled or no_proof(walk, chosen.verdict, verification.is_trained(chosen.variant)) else 0
     if choice.stage or not race.judged:
         return 0
     return (all_broke(walk, choice) or CheckFailed).exit_code

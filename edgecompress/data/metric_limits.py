@@ -132,10 +132,11 @@ def _bounds(loss: Loss, limit: float, decided: Decision, needed: int | None) -> 
     low, high = loss.interval
     if low is None or high is None:
         return f"limit {limit:g}, undecided: {plural(loss.n, 'item')} give no interval"
-    if decided.word == "inside" and low == high:
+    if decided.word == "inside" and low == high == (1 if loss.name == "metric_ratio" else 0):
         return f"the same answers, within the limit of {limit:g}"
     if decided.word == "inside":
-        return f"at most {high:.3g} with {CONFIDENCE} confidence, within the limit of {limit:g}"
+        ends = f"at least {-high:.3g} gained" if high < 0 else f"at most {high:.3g}"
+        return f"{ends} with {CONFIDENCE} confidence, within the limit of {limit:g}"
     if decided.word == "outside":
         return f"at least {low:.3g} with {CONFIDENCE} confidence, beyond the limit of {limit:g}"
     bounds = f"{low:.3g} to {high:.3g} with {CONFIDENCE} confidence, limit {limit:g}"

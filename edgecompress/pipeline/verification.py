@@ -28,15 +28,15 @@ def limits(job: Job, variant: Variant | None) -> Limits:
     it, and `output_checks` what no metric does. Raises ConfigError for a limit that there is not.
     """
     shared = job.target.value.limits
-    if variant is None or not (variant.limits or _is_trained(variant)):
+    if variant is None or not (variant.limits or is_trained(variant)):
         return shared
-    left = dict.fromkeys(LIKENESS) if _is_trained(variant) else {}
+    left = dict.fromkeys(LIKENESS) if is_trained(variant) else {}
     told = {**catalog.told(job.target, "limits"), **_told(job, variant)}
     table = {**dataclasses.asdict(shared), **left, **variant.limits, **told}
     return config.build(Limits, table, f"{job.target.path}: variant {variant.name}: limits")
 
 
-def _is_trained(variant: Variant) -> bool:
+def is_trained(variant: Variant) -> bool:
     """Whether a step of its recipe trains on items."""
     uses = [str(step.get("use")) for step in variant.compress]
     return any(TRAINING in registry.technique(use).needs for use in uses if use in registry.names("techniques"))
