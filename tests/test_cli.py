@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from edgecompress.cli.progress import Progress
 from edgecompress.commands import deploy, init
 from edgecompress.core import catalog, config, environments, settings
 from edgecompress.core.model import Artifact, Outcome, Stage
+from edgecompress.pipeline.job import SOURCE_FLAGS
 from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import Event
 
@@ -70,8 +72,6 @@ def asked(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("command", ALL, ids=" ".join)
 def test_every_command_has_help_with_examples_that_parse(command: tuple[str, ...]) -> None:
-    import shlex
-
     examples = ALL[command].partition("examples:\n")[2].splitlines()
     assert examples
     for line in examples:
@@ -85,6 +85,23 @@ def test_every_command_has_help_with_examples_that_parse(command: tuple[str, ...
 def test_every_command_but_those_that_answer_programs_answers_in_json_too() -> None:
     without = [command for command, text in ALL.items() if "--json" not in text]
     assert without == [("mcp",), ("completion",)]
+
+
+OF_A_MODEL = {command: text for command, text in ALL.items() if "\n  MODEL " in text} | {("trim",): ALL["trim",]}
+WITHOUT_ACCURACY = {("schedule", "check"), ("schedule", "show"), ("trim",)}
+
+
+@pytest.mark.parametrize("command", OF_A_MODEL, ids=" ".join)
+def test_a_command_on_a_model_takes_all_flags_of_its_source_or_says_that_it_does_not(
+    command: tuple[str, ...], capsys: Told
+) -> None:
+    lacks = [flag for flag in SOURCE_FLAGS if f"\n  --{flag} " not in OF_A_MODEL[command]]
+    assert bool(lacks) is (command in WITHOUT_ACCURACY)
+    example = shlex.split(OF_A_MODEL[command].partition("examples:\n")[2].splitlines()[0])[1:]
+    for flag in lacks:
+        assert run(*example, f"--{flag}=1") == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"unrecognized arguments: --{flag}=1; deploy takes it, {' '.join(command)} does not (see" in said
 
 
 def test_a_word_that_is_no_command_is_the_users_input() -> None:

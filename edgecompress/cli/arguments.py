@@ -114,7 +114,15 @@ SHIPPED_THREADS = asked(
 )
 STRICT = asked("strict")
 RUNNING = (asked("offline"), asked("remeasure"), asked("store"))
-BEFOREHAND = (asked("samples"), asked("batch"), asked("seed"), asked("settings"), asked("offline"), asked("store"))
+BEFOREHAND = (
+    asked("metric"),
+    asked("samples"),
+    asked("batch"),
+    asked("seed"),
+    asked("settings"),
+    asked("offline"),
+    asked("store"),
+)
 
 
 def measuring(threads: Argument) -> tuple[Argument, ...]:

@@ -14,12 +14,13 @@ from itertools import groupby
 from typing import Any, NoReturn
 
 from edgecompress.cli import signals, streams
-from edgecompress.cli.arguments import COMMON, Command, Help, argument
+from edgecompress.cli.arguments import COMMON, Command, Help, argument, asked
 from edgecompress.core import extras, registry
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
 from edgecompress.core.plain_text import escaped, folded, one_line
 from edgecompress.core.plugins import STABLE, CommandPlugin, with_stability
 from edgecompress.core.version import __version__
+from edgecompress.pipeline.job_request import KEYWORDS
 
 LONGEST = 2000  # characters of an error
 INTERRUPTED = 130
@@ -173,7 +174,9 @@ class _Parser(argparse.ArgumentParser):
         if rest:
             options = [word for action in self._actions for word in action.option_strings]
             hint = did_you_mean(rest[0], options) if rest[0].startswith("-") else ""
-            self.error(f"unrecognized arguments: {' '.join(rest)}{hint if 'did you mean' in hint else ''}")
+            if rest[0].partition("=")[0] in {asked(name).names[0] for name in KEYWORDS if name != "model"}:
+                hint = f"; deploy takes it, {self.prog.partition(' ')[2]} does not"
+            self.error(f"unrecognized arguments: {' '.join(rest)}{'' if 'known:' in hint else hint}")
         return known, rest
 
 

@@ -31,7 +31,7 @@ from edgecompress.reporting import history, read
 
 WIDTH = 100
 FIRST, MOST = 3, 2  # rows and, of each, lines of reasons and of its command that are shown at first
-TOLD = ("data", "profile", "samples", "batch", "seed")  # keywords that the command of a row names
+TOLD = ("data", "metric", "profile", "samples", "batch", "seed")  # keywords that the command of a row names
 REPORTS = 50  # of the history, the newest
 ALIGN = 16  # channels: that is measured only on a device at hand
 LITTLE = 0.01  # of the MACs and of the weights: what changes less is no variant
