@@ -12,6 +12,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import nulls
 import pytest
 import report_compressed
 import report_diagnosis
@@ -140,13 +141,39 @@ def test_a_long_name_is_cut_at_its_beginning_and_a_command_never() -> None:
     assert folded(command, 40) == command
 
 
-@pytest.mark.skipif(not shutil.which("script"), reason="no script: apt-get install bsdutils")
+def in_terminal(command: str, folder: Path) -> str:
+    """What a command prints in a terminal of 80 columns."""
+    words = f"stty cols {NARROW}; env -u COLUMNS {sys.executable} {command}"
+    return subprocess.run(["script", "-qec", words, "/dev/null"], cwd=folder, capture_output=True, text=True).stdout
+
+
+needs_script = pytest.mark.skipif(not shutil.which("script"), reason="no script: apt-get install bsdutils")
+
+
+@needs_script
 @pytest.mark.parametrize("words", ["report .", "report . -v", "devices", "compare . . --fail-if 'size_bytes > 1.01x'"])
 def test_commands_in_a_terminal(many: Request, words: str) -> None:
     if not (many.out / "report.json").exists():
         stage.run(many)
-    command = f"stty cols {NARROW}; env -u COLUMNS {sys.executable} -m edgecompress {words}"
-    ended = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=many.out, capture_output=True, text=True)
-    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", ended.stdout).splitlines()
+    told = in_terminal(f"-m edgecompress {words}", many.out)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", told).splitlines()
     assert len(lines) > 5
     assert [line for line in lines if len(line) > NARROW] == []
+
+
+PLUG_IN = """
+from edgecompress import analyze
+from edgecompress.cli import streams
+
+with streams.guarded():  # as a command of a plug-in, which gives no listener
+    analyze("net.null", data="data")
+"""
+
+
+@needs_script
+@pytest.mark.parametrize("command", ["-m edgecompress init --source net.null", "plug_in.py"])
+def test_a_live_line_moves_the_cursor_of_a_terminal(command: str, tmp_path: Path) -> None:
+    nulls.make(tmp_path)
+    (tmp_path / "plug_in.py").write_text(PLUG_IN)
+    told = in_terminal(command, tmp_path)
+    assert re.search(r"about [\d.]+ s left", told) and "\\u00" not in told

@@ -39,5 +39,6 @@ class Line:
         if self.place:
             self.place.update({"text/plain": text}, raw=True)
         elif self.terminal:
-            sys.stderr.write(f"\r{text:<{WIDTH}}\r")
-            sys.stderr.flush()
+            stream = getattr(sys.stderr, "styled", sys.stderr)  # the command line's escapes what moves the cursor
+            stream.write(f"\r{text:<{WIDTH}}\r")
+            stream.flush()

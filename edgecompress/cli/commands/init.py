@@ -46,12 +46,15 @@ ARGUMENTS = (
 def run(args: argparse.Namespace) -> int:
     """Writes a commented TOML file, or a plug-in to start from."""
     from edgecompress.cli import console
+    from edgecompress.cli.progress import Progress
     from edgecompress.commands import init, init_plugin, init_source
 
     if not args.name and not args.source:
         raise InputError("init: give the NAME of the new file, or the model file with --source")
     if args.source:
-        file, code = init_source.write(args.source, args.name, (args.output, args.data), options_of(args, None))
+        with Progress(console.open(args), args) as progress:
+            options = options_of(args, progress)
+            file, code = init_source.write(args.source, args.name, (args.output, args.data), options)
         step = f"fill in {code}, then {init.next_step('source', file)}" if code else init.next_step("source", file)
     elif args.kind in init_plugin.KINDS:
         file = init_plugin.write(args.kind, args.name, args.output)
