@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import dataclasses
 import io
@@ -12,6 +13,7 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from html import unescape
 from html.parser import HTMLParser
@@ -25,6 +27,8 @@ from msgspec.structs import replace
 from report_inputs import HOSTILE, MEDIANS, request, write
 from rich.console import Console
 
+from edgecompress.cli import console
+from edgecompress.commands.job_run import Result
 from edgecompress.core.model import Artifact, Context, Request
 from edgecompress.reporting import (
     before_after,
@@ -34,6 +38,7 @@ from edgecompress.reporting import (
     model,
     model_numbers,
     shipped_headline,
+    tables,
     terminal,
 )
 from edgecompress.stages import report as stage
@@ -192,6 +197,40 @@ def test_a_ratio_that_its_interval_leaves_open_is_undecided_in_the_headline_too(
     assert shipped_headline.gains(replace(told, deltas=deltas)).startswith(f"{says} openvino-fp32")
     same = [replace(d, change=replace(open_still, factor=1.01)) if d.metric == "latency" else d for d in told.deltas]
     assert shipped_headline.gains(replace(told, deltas=same)).startswith("as fast as openvino-fp32")
+
+
+@pytest.mark.parametrize(("factor", "fp32_ms"), [("1.83×", 0.552), ("1.00×", 0.3021)])
+def test_one_session_calls_no_variant_faster_that_the_race_left_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: str, fp32_ms: float
+) -> None:
+    monkeypatch.setitem(MEDIANS, "openvino-fp32", fp32_ms)
+    told = model.of(report_inputs.written(request(tmp_path, sessions=1, runs=60)))
+    others = [replace(v, verdict="undecided") if v.name == "openvino-fp32" else v for v in told.variants]
+    open_still = replace(told, variants=others)
+    assert shipped_headline.gains(open_still).startswith(f"speed undecided: {factor} that of openvino-fp32")
+    lines = {v.name: tables.why_not(open_still, v) for v in others}
+    assert lines["openvino-fp32"] == f"not decided, {factor} the time of int8"
+    assert lines["int8-dynamic"].endswith("× slower") and "(" not in lines["int8-dynamic"]
+    assert lines["fp16-odd"] == "net 71 of 500 items lost, limit 5"
+
+
+def test_what_did_not_ship_has_the_interval_of_its_sessions(report: Report) -> None:
+    told = model.of(report)
+    lines = {v.name: tables.why_not(told, v) for v in told.variants}
+    assert re.fullmatch(r"1\.8\d× \(1\.8\d–1\.8\d\) slower", lines["openvino-fp32"])
+
+
+@pytest.mark.parametrize("sessions", [1, 6])
+def test_several_targets_tell_once_that_ratios_of_one_session_have_no_interval(
+    tmp_path: Path, sessions: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = stage.run(request(tmp_path, sessions=sessions, runs=60))
+    args = argparse.Namespace(json=False, quiet=False, verbose=0, began=time.monotonic())
+    results = dict.fromkeys(("x86", "arm64"), Result(0, "int8: the fastest", None, made.path))
+    assert console.all_ended(console.open(args), args, results) == 0
+    said = capsys.readouterr().out
+    assert said.count(shipped_headline.ONE_SESSION) == (sessions == 1)
+    assert said.count("   did not ship:\n     openvino-int8:") == 2 and "without " not in said
 
 
 def test_every_change_is_against_one_baseline(report: Report) -> None:

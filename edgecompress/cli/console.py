@@ -237,6 +237,8 @@ def short(path: Path) -> str:
 
 def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, Result]) -> int:
     """How a deploy to several targets ended, those that did not ship last; returns the gravest exit code."""
+    from edgecompress.reporting import model, shipped_headline, tables
+
     results = dict(sorted(results.items(), key=lambda each: GRAVITY.index(each[1].exit_code)))
     code = [*results.values()][-1].exit_code
     lost = {name: result.message for name, result in results.items() if result.exit_code and not result.out}
@@ -259,14 +261,17 @@ def all_ended(screen: Console, args: argparse.Namespace, results: Mapping[str, R
     stages = sum(len(r.outcomes) for r in results.values())
     peak = f"{cost['peak_rss_bytes'] / 2**20:,.0f} MiB at most in one process"
     told = f"{len(results)} targets in {duration(cost['wall_s'])}: {hits} of {stages} stages were hits; {peak}"
-    lines(screen, ["", told])
+    reports = {name: model.of(facts) for name, result in results.items() if (facts := result.read_report())}
+    caveat = shipped_headline.ONE_SESSION if any(map(shipped_headline.one_session, reports.values())) else ""
+    lines(screen, ["", told, *filter(None, [caveat])])
     for name, result in results.items():
-        found = result.read_report()
-        says = found["summary"]["sentence"] if found and result.exit_code not in BROKE else result.message
+        found = reports.get(name)
+        says = found.summary.sentence if found and result.exit_code not in BROKE else result.message
         sign, style = {0: ("OK", ""), UNDECIDED: ("? ", "yellow")}.get(result.exit_code, ("✘ ", "red"))
         line(screen, f"{sign} {name}: {says}", style)
-        without = [v for v in found.get("variants", ()) if v["verdict"] not in ("shipped", "passed")]
-        more = fitted([(f"   without {v['name']}:", v["reason"] or v["verdict"]) for v in without], width())
+        others = [v for v in found.variants if v.verdict not in ("shipped", "passed")] if found else []
+        rows = [(f"     {v.name}:", tables.why_not(found, v)) for v in others if found]
+        more = ["   did not ship:", *fitted(rows, width())] if rows else []
         for text in (*more, *(() if result.exit_code in BROKE else _places(result))):
             line(screen, text)
     if code:

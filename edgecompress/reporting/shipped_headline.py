@@ -16,6 +16,8 @@ from edgecompress.reporting.model_variant import Metric, Variant, Verification
 
 BOUGHT = ("size", "peak_rss", "energy_gross", "sram", "flash")  # beside what ranks the variants
 COSTS = (*BOUGHT, "load", "first")
+CALLED = ("better", "worse")
+ONE_SESSION = "one session, so ratios have no interval (--profile standard gives one)"
 BARE = ("latency", "size", COUNTED, CYCLES)  # whose change says by itself what it is of
 LOSSES = {"items_lost": "items lost", "metric_ratio": "ratio to the source", "metric_drop": "drop of the metric"}
 
@@ -37,27 +39,32 @@ def gains(report: Report) -> str:
     rows, subject = {row.metric: row for row in report.deltas}, report.variant(report.subject)
     speed, size, beside = rows.get(ranked_by(report)), rows.get("size"), precision.called(report, report.baseline)
     metric = subject.verify.metric if subject and subject.verify else None
+    rival = report.variant(report.baseline)
+    raced = rival.verdict if rival else ""
     noisy = subject and ranked_by(report) == "latency" and TOO_NOISY in subject.numbers["latency"].reason
     told = [
         f"{TOO_NOISY}, so no latency is reported" if noisy else "",
-        _speed(speed, beside) if speed and known(speed.after) else "",
+        _speed(speed, beside, raced) if speed and known(speed.after) else "",
         size.short if size and size.change and size.change.called == "better" else "",
         _lost(metric) if metric else "",
     ]
     return ", ".join(filter(None, told)) or "nothing was measured"
 
 
-def _speed(row: Delta, beside: str) -> str:
-    """What ranks the variants, beside the one to beat; without one, what an inference takes."""
+def _speed(row: Delta, beside: str, raced: str) -> str:
+    """What ranks the variants, beside the one to beat; without one, what an inference takes.
+
+    `raced`: the verdict on that one. Where the race left it undecided, only an interval calls one of the two faster.
+    """
     change = row.change
     if TOO_NOISY in row.short:
         return f"{took(row.after)}, {TOO_NOISY} with {beside}"
     if not change or not beside:
         return took(row.after)
     noun = {COUNTED: " instructions (simulated)", CYCLES: " cycles (estimated)"}.get(row.metric, "")
-    if near(change):
+    undecided = change.called not in CALLED if raced == "undecided" else change.called == "same" and not near(change)
+    if near(change) and not undecided:
         return f"as many{noun} as {beside}" if noun else f"as fast as {beside}"
-    undecided = change.called == "same"
     ends = [1 / end if change.factor < 1 and not undecided else end for end in (change.low, change.high) if end]
     spread = f" ({'–'.join(significant(end, 3) for end in sorted(ends))})" if len(ends) > 1 else ""
     if undecided:
@@ -105,7 +112,7 @@ def _remarks(report: Report, subject: Variant) -> Iterator[str]:
     if report.choice.unmeasured:
         yield "not measured on the target"
     elif one_session(report):
-        yield "one session, so ratios have no interval (--profile standard gives one)"
+        yield ONE_SESSION
     if subject.bottleneck and subject.bottleneck.cause != "unknown":
         yield subject.bottleneck.says
 

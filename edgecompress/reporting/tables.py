@@ -102,6 +102,20 @@ def _behind(report: Report, variant: Variant) -> str:
     return percent if variant.verdict == "slower" else f"{percent}, {variant.verdict}"
 
 
+def why_not(report: Report, variant: Variant) -> str:
+    """`3.53× slower (2.92–4.26)`, `not decided, 1.02× the time of int8`; where no times tell it, the reason.
+
+    The interval is the one that sessions measured: one session has none.
+    """
+    subject = report.variant(report.subject)
+    change = deltas.between("latency", subject, variant)[0] if subject else None
+    if change is None or variant.verdict not in ("slower", "undecided"):
+        return variant.reason or variant.verdict
+    ends = [significant(1 / end, 3) for end in (change.high, change.low) if end]
+    longer = times(1 / change.factor) + (f" ({'–'.join(ends)})" if len(ends) > 1 else "")
+    return f"{longer} slower" if variant.verdict == "slower" else f"not decided, {longer} the time of {report.subject}"
+
+
 def precisions(report: Report) -> TextTable:
     """What the files of the source and of the variants hold, and compute in."""
     return TextTable("Precision", ("", "weights", "computes"), precision.rows(report))
