@@ -69,6 +69,7 @@ class Advice:
     gains: Mapping[str, Interval | None] = field(default_factory=dict)  # by objective
     kept: float | None = None  # the share of the records in which it kept its limits
     records: Mapping[str, str] = field(default_factory=dict)  # net -> the report or the file that says so
+    one_session: bool = False  # there is one record alone, and its times have no interval
     minutes: float | None = None
     command: str = ""
 
@@ -173,10 +174,9 @@ class _Adviser:
 
     @property
     def _multiplying(self) -> Sequence[Mapping[str, Json]]:
-        read = next(
-            o.artifact for name, o in self.walk.outcomes.items() if name.startswith("operators/") and o.artifact
-        )
-        types = [Operation(*fields).word for fields in read.facts["operations"]]
+        made = (o.artifact for name, o in self.walk.outcomes.items() if name.startswith("operators/"))
+        read = next(filter(None, made), None)  # of a kind whose operators nothing reads there is none
+        types = [Operation(*fields).word for fields in read.facts["operations"]] if read else []
         return [{"type": word, "macs": 1, "parameters": 1} for word in types if word in MULTIPLYING]
 
     @cached_property
@@ -261,7 +261,8 @@ class _Adviser:
         why = [*([says] if says else []), *self._reasons(word, checked, computed), *trained, _recorded(told)]
         return dataclasses.replace(
             row, why=why, gains={"latency": told.gain, "size": size, "energy": energy}, kept=told.kept,
-            records=told.records, minutes=minutes, command=self._command(variant, beside, own),
+            records=told.records, one_session=told.one_session, minutes=minutes,
+            command=self._command(variant, beside, own),
         )  # fmt: skip
 
     def _computed(self, word: str, checked: CheckedVariant, of: str) -> float:
@@ -326,7 +327,10 @@ def _recorded(told: Expected) -> str:
     """Which nets the records are of, what of, and how often that kept its limits there."""
     if not told.records:
         return "no record of it on such a platform"
-    return f"{told.of} kept its limits in {told.kept or 0.0:.0%} of the records: {', '.join(told.records)}"
+    names = [Path(net).name if Path(net).is_absolute() else net for net in told.records]
+    if len(names) == 1:
+        return f"{told.of} {'kept' if told.kept else 'did not keep'} its limits in the one record, {names[0]}"
+    return f"{told.of} kept its limits in {told.kept or 0.0:.0%} of the records: {', '.join(names)}"
 
 
 # --------------------------------------------------------------------------- as text
@@ -368,7 +372,7 @@ def text(advised: Advised, brief: bool = False, everything: bool = True, width: 
 def _row(row: Advice, objective: str, everything: bool, width: int) -> Iterator[str]:
     """A row's gains, reasons and command; without `everything` in at most five lines."""
     shown = [name for name in row.gains if name in ("latency", "size", objective)]
-    told = ", ".join(f"{name} {_times(row.gains[name])}" for name in shown)
+    told = ", ".join(f"{name} {_times(row.gains[name], row.one_session and name != 'size')}" for name in shown)
     yield from wrapped(
         f"{row.rank:>2}  {row.variant} ({row.runtime}): {told}, {_took(row.minutes or 0.0)}", width, 6, 0
     )
@@ -376,13 +380,18 @@ def _row(row: Advice, objective: str, everything: bool, width: int) -> Iterator[
     if everything or len(reasons) <= MOST:
         yield from reasons
     else:
-        yield from (*reasons[: MOST - 1], f"{reasons[MOST - 1]} …")
+        yield from (*reasons[: MOST - 1], f"{reasons[MOST - 1].rstrip(':;')} …")
     command = f"      {row.command}"
     yield command if everything or len(command) <= MOST * width else "      its command: --verbose"
 
 
-def _times(gain: Interval | None) -> str:
-    return "unknown" if gain is None else f"{gain.middle:.2g}x ({gain.low:.2g}–{gain.high:.2g})"
+def _times(gain: Interval | None, one_session: bool) -> str:
+    """`1.7x (1.5–1.9)`; what is told by one record, or is counted, has no interval."""
+    if gain is None:
+        return "unknown"
+    middle, low, high = (f"{each:.2g}" for each in (gain.middle, gain.low, gain.high))
+    ends = f" ({low}–{high})" if low != high else " (one session)" if one_session else ""
+    return f"{middle}x{ends}"
 
 
 def _took(minutes: float) -> str:

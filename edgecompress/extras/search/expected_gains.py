@@ -46,6 +46,7 @@ class Record:
     gains: Mapping[str, Gains]
     pace: float | None = None
     sha256: str = ""  # of the net, where that is known
+    one_session: bool = False  # its times have no interval
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,14 @@ class Expected:
     """What the records tell of a variant: `kept`: the share of them, by likeness, in which it kept its limits.
 
     `records`: the nets, and the report or the file that tells of each; `of`: the variant there, as `key` has it.
+    `one_session`: it is one record alone, and that of one session.
     """
 
     gain: Interval | None = None
     kept: float | None = None
     records: Mapping[str, str] = field(default_factory=dict)
     of: str = ""
+    one_session: bool = False
 
     def times(self, factor: Interval | None) -> Expected:
         """With a gain on top; it is not known where that is not."""
@@ -154,7 +157,7 @@ def expected(name: str, ours: Features, records: Sequence[Record], objective: st
         return Expected()
     kept = sum(w for w, gains in pairs if gains) / sum(weights)
     gain = _interval([(w, gains[objective]) for w, gains in pairs if objective in gains])
-    return Expected(gain, kept, {r.net: r.source for r in near}, name)
+    return Expected(gain, kept, {r.net: r.source for r in near}, name, len(near) == 1 and near[0].one_session)
 
 
 def place(kept: float | None, gain: Interval | None) -> tuple[bool, bool, float]:
@@ -173,6 +176,8 @@ def _interval(weighted: Sequence[tuple[float, float]]) -> Interval | None:
 
 def of_report(report: Report, source: str) -> Record:
     """A deploy of the user's own: a report tells the weights of its net, and where the time goes, but no MACs."""
+    from edgecompress.reporting import shipped_headline
+
     held = report.source_artifact()
     plain = [v for v in report.variants if not v.compress and v.verdict not in LOST]
     near = {"weights": math.log10(max(1.0, held.size_bytes / BYTES["fp32"]))} if held else {}
@@ -185,7 +190,8 @@ def of_report(report: Report, source: str) -> Record:
         values = {o: v.numbers[NUMBERS[o]].value for o in OBJECTIVES} if v.verdict not in LOST else {}
         gains[key(v.runtime, v.compress)] = {o: base / n for o, n in values.items() if (base := best[o]) and n}
     name = str(report.source.get("name") or report.source.get("model") or "")
-    return Record(name, source, "", near, gains, None, held.sha256 if held else "")
+    one = shipped_headline.one_session(report)
+    return Record(name, source, "", near, gains, None, held.sha256 if held else "", one)
 
 
 def pace(ours: Features, records: Sequence[Record]) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
+import nulls
 import numpy as np
 import pytest
 import report_inputs
@@ -14,8 +16,8 @@ from small_onnx import conv_net
 from edgecompress.cli.main import main
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.extras.search import expected_gains
-from edgecompress.extras.search.advise import _ordered, advise
-from edgecompress.extras.search.expected_gains import KINDS, Record, expected
+from edgecompress.extras.search.advise import Advice, _ordered, _recorded, _row, advise, text
+from edgecompress.extras.search.expected_gains import KINDS, Expected, Interval, Record, expected
 from edgecompress.pipeline.job_request import Options
 from edgecompress.reporting import model
 
@@ -105,6 +107,37 @@ def test_a_report_of_the_users_own_is_a_record(tmp_path):
     assert told.gains["openvino fp32"]["latency"] == 1.0 > told.gains["onnx fp32"]["latency"]
     assert told.gains["onnx int8"]["size"] > 3.0
     assert told.gains["onnx fp16-odd"] == told.gains["onnx broken"] == {}
+
+
+@pytest.mark.parametrize(("sessions", "says"), [(1, "latency 1.8x (one session), size"), (6, "latency 1.8x, size")])
+def test_one_record_has_no_interval_and_of_one_session_the_row_says_so(net, tmp_path, monkeypatch, sessions, says):
+    report = model.of(report_inputs.written(report_inputs.request(tmp_path / "report", sessions=sessions)))
+    for variant in report.variants:
+        variant.compress = [] if "fp32" in variant.name else [variant.name.removeprefix("openvino-")]
+    own = expected_gains.of_report(report, "there")
+    monkeypatch.setattr(expected_gains, "expected", lambda name, ours, records, objective, sha256: expected(
+        name, own.features, [replace(own, net="/far/away/net.onnx")], objective, own.sha256
+    ))  # fmt: skip
+    told = text(advise(net, "web", options=Options(store="store", progress=False)), everything=False, width=80)
+    assert says in told
+    assert "kept its limits in the one record, net.onnx edgecompress" in " ".join(told.split())
+
+
+def test_reasons_that_are_cut_do_not_end_in_a_colon():
+    records = {f"net-{n}": f"net-{n}.json" for n in range(5)}
+    why = [f"int8: {'word ' * 15}", _recorded(Expected(kept=1.0, records=records, of="litert int8"))]
+    row = Advice("int8", "litert", ["int8"], True, why, 1, {"latency": Interval(1.0, 2.0, 3.0)}, records=records)
+    for width in range(60, 120):
+        lines = [*_row(row, "latency", False, width)]
+        assert not [line for line in lines if line.endswith((": …", "; …"))]
+    assert "2x (1–3)" in lines[0]
+
+
+def test_a_net_whose_operators_nothing_reads_is_advised_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = nulls.make(tmp_path)
+    assert main(["advise", made["model"], "--target", made["target"], "--store", "store", "--verbose"]) == 2
+    assert "check reads no operators of kind 'null'" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_file_without_data_is_advised_and_each_command_is_one_that_a_plan_takes(net, capsys):
