@@ -162,6 +162,8 @@ def prepare(name: str, work: Path) -> dict[str, Any]:
     except Exception as error:
         return facts | {"left": f"not traced: {first_line(error)}"}
     graph = torch.export.load(program.path / "program.pt2").graph
+    if any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in graph.nodes):
+        return facts | {"left": "random: it draws numbers"}
     facts["atens"] = sorted({str(n.target) for n in graph.nodes if n.op == "call_function"})
     try:
         wide = pytree.tree_map(

@@ -364,6 +364,7 @@ def _own() -> Mapping[Any, Decomposition]:
         aten.lerp.Tensor: lerp,
         aten.var_mean.correction: var_mean,
         aten.fmod.Tensor: fmod,
+        aten.fmod.Scalar: fmod,
         aten.round.decimals: rounded,
         **of_tensors,
     }
