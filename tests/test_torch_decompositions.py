@@ -51,6 +51,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "round": (lambda x: torch.round(x, decimals=1), SMALL),
     "a number over": (lambda x: 2 / x, SMALL),
     "whole numbers": (lambda x: torch.where(x.clamp_min(0) > 0, x, 0) ** 2, SMALL),
+    "divide": (lambda x: torch.divide(x, torch.tensor([[1], [2], [3]])), SMALL),
     "prod": (lambda x: torch.fmod(x, 2).prod(1), SMALL),
     "addbmm": (lambda x: torch.addbmm(x, x.expand(2, 3, 5), torch.ones(2, 5, 5), beta=2), SMALL),
     "bilinear": (lambda x: F.bilinear(x, x, torch.arange(50.0).reshape(2, 5, 5)), SMALL),

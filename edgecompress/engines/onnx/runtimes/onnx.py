@@ -39,6 +39,7 @@ SUFFIX = ".onnx"
 SIZED = True  # open axes that an If asks for get the sizes of the data's
 
 OPSET = 20
+ALIASES = ("divide", "true_divide", "multiply", "subtract")  # of which torch's exporter promotes no types
 TF_OPSET = 18  # the newest that tf2onnx writes
 FILE = "model.onnx"
 
@@ -66,7 +67,8 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
             f"a torch net as ONNX needs {error.name}, not installed; run: pip install 'edgecompress[torch]'"
         ) from error
     program = torch_program.load(model.file(".pt2"))
-    facts = torch_shortcuts.folded(program)
+    program, spelled = torch_decompositions.simpler(program, lambda node: node.target._opname not in ALIASES)
+    facts = torch_decompositions.together(spelled, torch_shortcuts.folded(program))
     names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
 
     def convert(program: torch.export.ExportedProgram) -> onnx.ModelProto:
