@@ -53,6 +53,8 @@ def simpler(
         if not chosen and not written:
             break
         made = program.run_decompositions(chosen)  # what is written in place is written anew, too
+        if made.graph_signature.buffers_to_mutate:
+            break  # what it writes to itself would become outputs
         if any(getattr(node.target, "namespace", "") == "prims" for node in made.graph.nodes):  # which no engine has
             prims |= chosen.keys() - own.keys() - core.keys()
             continue
