@@ -19,6 +19,7 @@ import time
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -144,6 +145,15 @@ def wanted_stamp(found: dict[str, Any], extras: set[str], torch: str | None) -> 
     }
 
 
+def runs_this_clone() -> bool:
+    """Whether .venv runs the files of this clone, not a copy of them that `pip install .` has put there."""
+    for file in VENV.glob("lib/python*/site-packages/edgecompress-*.dist-info/direct_url.json"):
+        told = json.loads(file.read_text(encoding="utf-8"))
+        place = Path(unquote(urlsplit(told["url"]).path)).resolve()
+        return bool(told.get("dir_info", {}).get("editable")) and place == ROOT
+    return False
+
+
 def install(found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Installs what is wanted. The stamp is written last: without one, or for another torch, .venv is made anew."""
     begin, stamp = time.monotonic(), VENV / STAMP
@@ -191,7 +201,7 @@ def main() -> int:
     found, targets = read_stamp(), [*filter(None, args.target.split(","))]
     extras, make = needs(targets, by="" if found else sys.executable) if targets else (set(), False)
     wanted = wanted_stamp(found, extras | ({"dev"} if args.dev else set()), args.torch)
-    if found != wanted:
+    if found != wanted or not runs_this_clone():
         install(found, wanted)
         make = True  # another Python may have been asked
     for target in targets if make else ():

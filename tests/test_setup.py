@@ -198,6 +198,33 @@ def test_a_setup_that_is_unfinished_or_moved_is_made_anew(setup: ModuleType, mon
     assert setup.read_stamp() == {}
 
 
+@pytest.mark.parametrize(
+    ("told", "again"),
+    [
+        ({"dir_info": {"editable": True}}, False),
+        ({"dir_info": {}}, True),  # pip install .
+        ({"dir_info": {"editable": True}, "url": "file:///another%20clone"}, True),
+        ({"archive_info": {}}, True),  # a wheel
+        (None, True),
+    ],
+)
+def test_a_copy_in_the_place_of_the_clones_own_files_is_installed_anew(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, told: dict[str, object] | None, again: bool
+) -> None:
+    setup.ROOT = setup.ROOT / "a clone"
+    setup.VENV, installed = setup.ROOT / ".venv", list[object]()
+    place = setup.VENV / "lib" / "python3.11" / "site-packages" / "edgecompress-0.3.0.dist-info"
+    place.mkdir(parents=True)
+    if told is not None:
+        (place / "direct_url.json").write_text(json.dumps({"url": setup.ROOT.as_uri(), **told}))
+    monkeypatch.setattr(setup, "wait_for_others", lambda: None)
+    monkeypatch.setattr(setup, "read_stamp", lambda: STAMP)
+    monkeypatch.setattr(setup, "wanted_stamp", lambda found, *_: found)
+    monkeypatch.setattr(setup, "install", lambda *stamps: installed.append(stamps))
+    monkeypatch.setattr(sys, "argv", ["setup.py"])
+    assert setup.main() == 0 and bool(installed) is again
+
+
 def test_a_second_setup_waits_for_what_the_first_started(setup: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
     with (setup.ROOT / "pyproject.toml").open("w") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
