@@ -83,6 +83,17 @@ def test_a_file_that_takes_the_name_of_an_installed_one_is_refused_in_one_line(t
     assert str(raised.value) == said
     assert catalog.path_of(kind, f"./{kind}/{name}.toml") == Path(kind, f"{name}.toml")
     assert catalog.path_of(kind, name, own=False) in catalog.shipped(kind).iterdir(), "--untrusted: it does not count"
+    (theirs / "edgecompress" / "core").mkdir(parents=True)
+    (theirs / "edgecompress" / "core" / "catalog.py").touch()
+    with pytest.raises(InputError, match=r"that runs is not this checkout's; run: pip install -e \.$"):
+        catalog.path_of(kind, name)
+
+
+@pytest.mark.parametrize("kind", catalog.KINDS)
+def test_a_file_that_says_what_the_installed_one_of_its_name_says_is_no_other(theirs, kind):
+    for file in catalog.shipped(kind).glob("*.toml"):
+        (theirs / kind / file.name).write_bytes(file.read_bytes())
+        assert catalog.path_of(kind, file.stem) == file
 
 
 def test_where_the_folder_is_the_installed_one_its_files_have_their_names(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import errno
+import filecmp
 import os
 import stat
 from collections.abc import Collection, Mapping
@@ -111,9 +112,12 @@ def path_of(kind: str, name: str, own: bool = True) -> Path:
     if not own and _beside(kind, files[0]):
         place = f"./{files[0].as_posix()}"
         raise InputError(f"--untrusted: {one} '{name}' is in the folder that you are in; name it by its path, {place}")
-    if own and len(files) > 1 and _beside(kind, files[-1]):  # it does not take the place of what we know
-        place = f"./{files[-1].as_posix()}"
-        raise InputError(f"{place} has the same name as an installed {one}; rename the file, or give its path, {place}")
+    if own and len(files) > 1 and _beside(kind, files[-1]) and not filecmp.cmp(files[0], files[-1], shallow=False):
+        place = f"./{files[-1].as_posix()}"  # it does not take the place of what we know
+        says = f"{place} has the same name as an installed {one}"
+        if Path(PACKAGE.name, "core", Path(__file__).name).is_file():
+            raise InputError(f"{says}: the edgecompress that runs is not this checkout's; run: pip install -e .")
+        raise InputError(f"{says}; rename the file, or give its path, {place}")
     return files[0]
 
 
