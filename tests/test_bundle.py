@@ -60,6 +60,7 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.device.input_buffers",
     "edgecompress.core.sandbox",
     "edgecompress.core.engine_settings",
+    "edgecompress.core.package_files",
     "edgecompress.core.stats",
     "edgecompress.core.syscall_filter",
     "edgecompress.device.machine",

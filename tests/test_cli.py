@@ -24,7 +24,7 @@ from edgecompress.cli import console, main
 from edgecompress.cli import progress as progress_module
 from edgecompress.cli.progress import Progress
 from edgecompress.commands import deploy, init
-from edgecompress.core import catalog, config, environments, settings
+from edgecompress.core import catalog, config, environments, package_files, settings
 from edgecompress.core.model import Artifact, Outcome, Stage
 from edgecompress.pipeline.job import SOURCE_FLAGS
 from edgecompress.pipeline.job_request import Options
@@ -545,7 +545,7 @@ def test_what_comes_next_begins_with_the_install_of_a_packager_that_lacks_someth
 ) -> None:
     result: Any = SimpleNamespace(read_report=lambda: {"target": {"package": "android"}})
     monkeypatch.setattr(environments, "missing", lambda module: ["jinja2>=3.1"])
-    assert console._packaging(result) == "pip install 'edgecompress[package]'; "
+    assert console._packaging(result) == f"{package_files.install('package')}; "
     monkeypatch.setattr(environments, "missing", lambda module: [])
     assert console._packaging(result) == ""
 

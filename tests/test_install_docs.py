@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from edgecompress.core import package_files
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -16,6 +19,7 @@ PAGES = [
         for name in ("README.md", "CONTRIBUTING.md", "examples/ci/README.md", "examples/ci/edgecompress.yml")
     ),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.ipynb")),
 ]
 
 
@@ -25,8 +29,25 @@ def test_no_page_installs_edgecompress_from_an_index_that_does_not_have_it(page:
     assert re.findall(r"pip install\s+['\"]?edgecompress\[", text) == []
     for version, extras in re.findall(r"edgecompress-([\d.]+)-py3-none-any\.whl\[([\w,-]+)\]", text):
         assert version == PROJECT["version"] and set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
-    for extras in re.findall(r"pip install '\.\[([\w,-]+)\]'", text):
-        assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])
+    for option, extras in re.findall(r"pip install +(-\S+ +)?['\"]?\.(?:\[([\w,-]+)\]|(?=['\"`\s]))", text):
+        assert option.strip() in ("-e", "--editable"), "a copy takes the place of the checkout's own files"
+        assert set(filter(None, extras.split(","))) <= set(PROJECT["optional-dependencies"])
+
+
+def test_only_one_place_says_how_an_extra_is_installed() -> None:
+    files = [file for file in (ROOT / "edgecompress").rglob("*.py") if "'edgecompress[" in file.read_text("utf-8")]
+    assert files == [Path(package_files.__file__)]
+
+
+def test_an_extra_is_installed_into_the_checkout_that_runs_or_into_the_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert package_files.install("onnx,openvino") == f"pip install -e {shlex.quote(f'{ROOT}[onnx,openvino]')}"
+    for folder, file in (("site-packages", "pyproject.toml"), ("zipped", "README")):  # some wheels leave one there
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / file).touch()
+        monkeypatch.setattr(package_files, "PACKAGE", tmp_path / folder / "edgecompress")
+        assert package_files.install("onnx") == "pip install 'edgecompress[onnx]'"
 
 
 def test_the_extras_that_the_docs_name_for_each_kind_of_model_exist() -> None:

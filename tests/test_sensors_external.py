@@ -14,6 +14,7 @@ import fake_sys
 import pytest
 from fake_sys import World
 
+from edgecompress.core import package_files
 from edgecompress.plugins.sensors import _counter, joulescope, meter, nvml, powermetrics
 
 DATA = Path(__file__).parent / "data" / "sensors"
@@ -128,7 +129,7 @@ def test_a_counter_that_a_new_driver_set_back_is_refused(world, install):
 
 def test_nvml_without_its_library_or_driver_says_what_to_do(world, install):
     install("pynvml", None)
-    assert nvml.unavailable({}, Path("/")).endswith("pip install 'edgecompress[gpu]'")
+    assert nvml.unavailable({}, Path("/")).endswith(package_files.install("gpu"))
     broken = library(world)
 
     def no_driver() -> None:

@@ -188,7 +188,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     name: str, module: str, outputs: Any, labels: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingDependency, match=rf"metric {name}: it needs .*edgecompress\[metrics\]"):
+    with pytest.raises(MissingDependency, match=rf"metric {name}: it needs .*; run: pip install .*\[metrics\]"):
         value(name, outputs, labels)
 
 

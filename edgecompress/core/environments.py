@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from edgecompress.core import child_process, file_lock, home
+from edgecompress.core import child_process, file_lock, home, package_files
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed
 from edgecompress.core.package_files import PACKAGE
 from edgecompress.core.plugins import Plugin, described
@@ -101,7 +101,7 @@ def install_command(module: ModuleType, among: Iterable[ModuleType] = ()) -> str
     if not _described(module).extra:
         return f"pip install {' '.join(missing(module))}"
     lacking = [each for each in among if missing(each) and not environment(each)]
-    return f"pip install 'edgecompress[{','.join(extras([module, *lacking]))}]'"
+    return package_files.install(",".join(extras([module, *lacking])))
 
 
 def require(module: ModuleType, who: str, among: Iterable[ModuleType] = ()) -> None:
@@ -110,7 +110,7 @@ def require(module: ModuleType, who: str, among: Iterable[ModuleType] = ()) -> N
     if lacking:
         where = " in an environment of its own" if environment(module) else ""
         command = install_command(module, among)
-        named = set(command.partition("[")[2].partition("]")[0].split(",")) - {""}
+        named = command.rpartition("[")[2].partition("]")[0].split(",") if "[" in command else []
         first = f"; {CPU_TORCH}" if any(map(brings_torch, named)) and version("torch") is None else ""
         raise MissingDependency(f"{who} needs {', '.join(lacking)}{where}, not installed; run: {command}{first}")
 

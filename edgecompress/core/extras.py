@@ -42,9 +42,7 @@ def part(name: str, module: str, who: str = "") -> ModuleType:
 
 def lacking(name: str) -> str:
     """That an extra is not installed, and what to do."""
-    return (
-        f"the extra '{name}' is not here; install edgecompress whole, in its checkout: pip install --force-reinstall ."
-    )
+    return f"the extra '{name}' is not here; install edgecompress whole, in its checkout: pip install -e ."
 
 
 def lost(name: str, brought: Mapping[str, tuple[str, ...]]) -> str:

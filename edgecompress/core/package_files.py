@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import sysconfig
 from functools import cache
@@ -12,6 +13,17 @@ DEMO = PACKAGE / "demo"  # a user's code, which we ship
 INSTALLED = {"site-packages", "dist-packages"}
 BELOW = ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "share")  # of what is installed in a prefix
 SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/tmp/torchinductor")
+
+
+def install(extras: str) -> str:
+    """The command that installs extras of this package: in a checkout one that leaves it where it can be edited.
+
+    A copy would age beside the checkout, and be what every command there runs.
+    """
+    place = PACKAGE.parent
+    if place.name in INSTALLED or not (place / "pyproject.toml").is_file():
+        return f"pip install 'edgecompress[{extras}]'"
+    return f"pip install -e {shlex.quote(f'{place}[{extras}]')}"
 
 
 def is_ours(path: str | Path) -> bool:

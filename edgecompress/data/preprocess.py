@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from edgecompress.core import package_files
 from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.core.settings import Preprocess
 from edgecompress.data.spectrogram import spectrogram
@@ -113,6 +114,6 @@ def pil() -> ModuleType:
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingDependency("images need Pillow: pip install 'edgecompress[images]'") from error
+        raise MissingDependency(f"images need Pillow, not installed; run: {package_files.install('images')}") from error
     image: ModuleType = Image
     return image

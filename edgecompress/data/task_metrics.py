@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from edgecompress.core import package_files
 from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.data import channel_axis, found_boxes
 
@@ -46,7 +47,7 @@ def _influence(value: float, without: np.ndarray) -> np.ndarray:
 
 
 def _needed(package: str) -> MissingDependency:
-    return MissingDependency(f"it needs {package}: pip install 'edgecompress[metrics]'")
+    return MissingDependency(f"it needs {package}, not installed; run: {package_files.install('metrics')}")
 
 
 def _same_shape(output: np.ndarray, labels: np.ndarray) -> None:

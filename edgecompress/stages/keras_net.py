@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import extras, user_code
+from edgecompress.core import extras, package_files, user_code
 from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.data import output_error
 from edgecompress.formats import torch_module
@@ -79,7 +79,7 @@ def graph(
         onnx_net = extras.part("onnx_nets", "net")
     except ImportError as error:
         raise MissingDependency(
-            f"{reference}: a Keras net needs {error.name}, not installed; run: pip install 'edgecompress[torch,onnx]'"
+            f"{reference}: a Keras net needs {error.name}, not installed; run: {package_files.install('torch,onnx')}"
         ) from error
     flat = torch_module.flat(net, list(example), outputs)
     try:

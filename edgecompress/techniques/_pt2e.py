@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from edgecompress.core import package_files
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, did_you_mean, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request
@@ -58,7 +59,7 @@ def library(quantizer: Quantizer) -> ModuleType:
         from litert_torch.quantize import pt2e_quantizer
     except ImportError as error:
         raise MissingDependency(
-            "quantizer 'litert' needs litert-torch, not installed; run: pip install 'edgecompress[litert]'"
+            f"quantizer 'litert' needs litert-torch, not installed; run: {package_files.install('litert')}"
         ) from error
     library = pt2e_quantizer
     return library

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from edgecompress.core import package_files
 from edgecompress.core.errors import InputError, MissingDependency, blamed
 from edgecompress.formats import mlpackage
 
@@ -70,7 +71,7 @@ def messages(name: str) -> ModuleType:
     if MESSAGES not in sys.modules:
         spec = importlib.util.find_spec("coremltools")
         if spec is None:
-            raise MissingDependency("coremltools is not installed; run: pip install 'edgecompress[coreml]'")
+            raise MissingDependency(f"coremltools is not installed; run: {package_files.install('coreml')}")
         _import_folder(MESSAGES, spec.submodule_search_locations or [])
     return importlib.import_module(f"{MESSAGES}.{name}")
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core import config
+from edgecompress.core import config, package_files
 from edgecompress.core.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _loader() -> type[yaml.SafeLoader]:
     try:
         import yaml
     except ImportError as error:
-        raise MissingDependency("PyYAML is not installed: pip install 'edgecompress[torch]'") from error
+        raise MissingDependency(f"PyYAML is not installed; run: {package_files.install('torch')}") from error
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no stubs
         """Of plain values only."""

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import environments
+from edgecompress.core import environments, package_files
 from edgecompress.core.errors import MissingDependency
 from edgecompress.core.json import Json
 
@@ -37,7 +37,7 @@ ROW = "row"  # the attribute of a trial with all that is told of it
 def require() -> None:
     """Raises MissingDependency without Optuna."""
     if not environments.met(OPTUNA):
-        raise MissingDependency(f"search needs {OPTUNA}, not installed; run: pip install 'edgecompress[search]'")
+        raise MissingDependency(f"search needs {OPTUNA}, not installed; run: {package_files.install('search')}")
 
 
 class TrialStudy:

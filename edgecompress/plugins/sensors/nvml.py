@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core import package_files
 from edgecompress.plugins.sensors import _sampler
 from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Sampled, Stamped, options_of
 
@@ -34,7 +35,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     try:
         nvml = _library()
     except ImportError:
-        return "nvidia-ml-py is not installed; run: pip install 'edgecompress[gpu]'"
+        return f"nvidia-ml-py is not installed; run: {package_files.install('gpu')}"
     try:
         with _opened(nvml):
             board = _Board(nvml, device)

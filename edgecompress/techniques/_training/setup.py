@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
-from edgecompress.core import user_code
+from edgecompress.core import package_files, user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import AUGMENT, Artifact, Request
 from edgecompress.data import channel_axis
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TRAIN, LENDER = "train", "calibrate"  # the split that trains, and the one that is taken where there is none
 BF16 = {"avx512_bf16", "amx_bf16", "bf16"}  # of a CPU: it multiplies such numbers itself
-NO_LOG = "none: tensorboard is not installed; run: pip install 'edgecompress[train]'"
+NO_LOG = f"none: tensorboard is not installed; run: {package_files.install('train')}"
 
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)

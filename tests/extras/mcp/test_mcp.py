@@ -13,6 +13,7 @@ import plugins
 import pytest
 
 from edgecompress.cli.main import main
+from edgecompress.core import package_files
 from edgecompress.extras.mcp import server as mcp_server
 from edgecompress.pipeline.job_request import KEYWORDS, JobRequest
 
@@ -162,7 +163,7 @@ def test_without_the_sdk_one_line_says_what_to_install(
     said = capsys.readouterr().err
     assert said == (
         "edgecompress: error: edgecompress mcp needs mcp-of-nobody>=1, not installed; "
-        "run: pip install 'edgecompress[mcp]'\n"
+        f"run: {package_files.install('mcp')}\n"
     )
 
 

@@ -197,9 +197,7 @@ def test_what_is_wrong_in_the_table_is_one_line(settings: dict[str, object], kin
 
 def test_without_optuna_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environments, "version", lambda package: None)
-    with pytest.raises(
-        MissingDependency, match=r"needs optuna>=5, not installed; run: pip install 'edgecompress\[search\]'"
-    ):
+    with pytest.raises(MissingDependency, match=r"needs optuna>=5, not installed; run: pip install .*\[search\]'$"):
         search.search()
 
 

@@ -9,7 +9,7 @@ from edgecompress.cli.main import main
 from edgecompress.core import extras
 from edgecompress.core.errors import MissingDependency
 
-LINE = "the extra 'search' is not here; install edgecompress whole, in its checkout: pip install --force-reinstall ."
+LINE = "the extra 'search' is not here; install edgecompress whole, in its checkout: pip install -e ."
 NAMES = {"Advised", "SearchResult", "advise", "search", "train"}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core import plain_file
+from edgecompress.core import package_files, plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
@@ -283,7 +283,7 @@ def _from_savedmodel(model: Artifact, batch: int) -> Converted:
         import tensorflow
     except ImportError as error:
         raise MissingDependency(
-            "a SavedModel needs tensorflow-cpu, not installed; run: pip install 'edgecompress[tensorflow]'"
+            f"a SavedModel needs tensorflow-cpu, not installed; run: {package_files.install('tensorflow')}"
         ) from error
     call, loaded = saved_model.call(model, batch)
     try:

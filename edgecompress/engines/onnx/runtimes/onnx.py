@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgecompress.core import package_files
 from edgecompress.core.errors import MissingDependency, StageFailed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
@@ -64,7 +65,7 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
         from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError as error:
         raise MissingDependency(
-            f"a torch net as ONNX needs {error.name}, not installed; run: pip install 'edgecompress[torch]'"
+            f"a torch net as ONNX needs {error.name}, not installed; run: {package_files.install('torch')}"
         ) from error
     program = torch_program.load(model.file(".pt2"))
     program, spelled = torch_decompositions.simpler(program, lambda node: node.target._opname not in ALIASES)
@@ -106,8 +107,7 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
         import tf2onnx
     except ImportError as error:
         raise MissingDependency(
-            f"a SavedModel as ONNX needs {error.name}, not installed; "
-            "run: pip install 'edgecompress[tensorflow]' 'tf2onnx>=1.17'"
+            f"a SavedModel as ONNX needs {error.name}, not installed; run: {package_files.install('tensorflow')}"
         ) from error
     graph, *ends = savedmodel.parsed(model.path / savedmodel.FOLDER)
     sides = zip(ends, (model.inputs, model.outputs), strict=True)
