@@ -616,6 +616,7 @@ def test_arithmetic_alone_takes_any_array() -> None:
     ("declared", "raw", "says"),
     [
         (Preprocess(layout="NCHW"), np.ones((8, 8), np.uint8), 'the images are grayscale.*set colour = "GRAY"'),
+        (Preprocess(layout="NCHW"), np.ones((8, 8, 4), np.uint8), r"leave its alpha out: image\[:, :, :3\]"),
         (Preprocess(layout="NCHW"), np.ones(8, np.uint8), r"an image must be \[height, width\]"),
         (Preprocess(crop=9), np.ones((8, 8, 3), np.uint8), "crop 9 of an image of 8 x 8"),
         (Preprocess(resize=4), np.ones((8, 8, 3), np.float32), "resize takes uint8 images, not float32"),

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgecompress.core import config
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Dim, Quantization, TensorSpec
-from edgecompress.data import tensors
+from edgecompress.core.settings import Preprocess
+from edgecompress.data import preprocess, tensors
 
 
 def spec(name: str, *shape: int, dtype: str = "float32", feeds: str = "") -> TensorSpec:
@@ -169,9 +171,46 @@ def test_an_item_of_another_shape_is_named(tmp_path: Path) -> None:
         ((8, 8), (64,), r"reshape each item to \[64\]"),
         ((8, 8), (8, 8, 1), r"reshape each item to \[8, 8, 1\]"),
         ((6, 4, 8), (3, 8, 8), "resize, crop"),  # as many, but of another order
+        ((3, 8, 8), (1, 8, 8), 'as .height, width, 3., and set layout = "NCHW", colour = "GRAY" in .preprocess.'),
+        ((4, 8, 8), (3, 8, 8), r"leave the last one, alpha, out: data\[:, :3\]$"),
+        ((4, 8, 8), (1, 8, 8), r"leave the last one, alpha, out: data\[:, :3\]$"),
+        ((2, 8, 8), (1, 8, 8), "check the preprocessing"),
     ],
 )
 def test_items_of_another_shape_are_told_what_to_change(
     data: tuple[int, ...], model: tuple[int, ...], says: str
 ) -> None:
     assert re.search(says, tensors.remedy(data, model))
+
+
+@pytest.mark.parametrize("size", [24, 40])
+@pytest.mark.parametrize("has", [1, 3, 4])
+@pytest.mark.parametrize("model", [(1, 24, 24), (3, 24, 24), (24, 24, 1), (24, 24, 3)])
+def test_what_is_told_of_pictures_is_all_that_the_net_needs(has: int, size: int, model: tuple[int, ...]) -> None:
+    """What is told is done, once: then [preprocess] makes items of the model's shape."""
+    raw = np.zeros((size, size, has), np.uint8)
+    if raw.shape == model:
+        return
+    said = tensors.remedy(raw.shape, model)
+    raw = raw[..., :3] if "data[..., :3]" in said else raw
+    raw = np.repeat(raw, 3, 2) if "numpy.repeat(data, 3, 3)" in said else raw
+    told = dict(pair.split("=") for pair in re.findall(r"--set preprocess\.(\S+=\w+)", said))
+    declared = config.build(Preprocess, {key: int(v) if v.isdigit() else v for key, v in told.items()}, "preprocess")
+    assert preprocess.numbers(preprocess.geometry(raw, declared)[None], declared).shape[1:] == model, said
+
+
+@pytest.mark.parametrize(
+    ("layout", "data", "model", "says"),
+    [
+        ("NCHW", (3, 24, 24), (1, 24, 24), 'set colour = "GRAY" in [preprocess] (--set preprocess.colour=GRAY)'),
+        ("NHWC", (24, 24, 3), (24, 24, 1), 'set colour = "GRAY" in [preprocess] (--set preprocess.colour=GRAY)'),
+        ("NCHW", (3, 40, 40), (1, 24, 24), 'set resize = 24, crop = 24, colour = "GRAY" in [preprocess]'),
+        ("NCHW", (3, 24, 24), (24, 24, 1), 'set layout = "NHWC", colour = "GRAY" in [preprocess]'),
+        ("NCHW", (1, 24, 24), (3, 24, 24), 'or set colour = "RGB" in [preprocess] if that made it gray'),
+        ("NCHW", (1, 99, 40), (1, 64, 64), "check the preprocessing"),  # a spectrogram has no size to set
+    ],
+)
+def test_pictures_that_preprocess_laid_out_are_told_what_it_lacks(
+    layout: str, data: tuple[int, ...], model: tuple[int, ...], says: str
+) -> None:
+    assert says in tensors.remedy(data, model, layout)

@@ -345,6 +345,12 @@ def test_a_factory_that_returns_the_same_net_again_is_not_changed_by_what_is_don
         (lambda image: np.moveaxis(image, 1, -1).astype(np.uint8), "come last: .*; 'image': set scale = 0.0039"),
         (lambda image: image.astype(np.float64), r'save it as .astype\("float32"\)$'),
         (lambda image: image[:, :1], r"the data has one channel, the model takes 3: numpy.repeat\(data, 3, 1\)$"),
+        (lambda image: np.moveaxis(image[:, :1], 1, -1), r'numpy.repeat\(data, 3, 3\); then set layout = "NCHW"'),
+        (lambda image: np.concatenate([image, image[:, :1]], 1), r"alpha, out: data\[:, :3\]$"),
+        (
+            lambda image: np.moveaxis(np.concatenate([image, image[:, :1]], 1), 1, -1),
+            r"data\[..., :3\]; then set layout",
+        ),
         (lambda image: image[:, :2], "check the data's shape and"),
         (lambda image: np.arange(len(image)), r"a single number: items are \(inputs, label\), in this order$"),
     ],

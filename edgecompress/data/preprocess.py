@@ -38,8 +38,10 @@ def geometry(raw: np.ndarray, declared: Preprocess) -> np.ndarray:
         return raw
     image = raw[:, :, None] if raw.ndim == 2 else raw
     if image.ndim != 3 or image.shape[2] not in (1, 3):
+        alpha = raw.ndim == 3 and raw.shape[2] == 4
         raise InputError(
-            f"an image must be [height, width] or [height, width, 3], not {list(raw.shape)}; check [preprocess]"
+            f"an image must be [height, width] or [height, width, 3], not {list(raw.shape)}; "
+            f"{'leave its alpha out: image[:, :, :3]' if alpha else 'check [preprocess]'}"
         )
     image = _resized(image, declared.resize) if declared.resize else image
     image = _cropped(image, declared.crop) if declared.crop else image
@@ -100,7 +102,10 @@ def _coloured(image: np.ndarray, colour: str) -> np.ndarray:
     if image.shape[2] == CHANNELS[colour]:
         return image[:, :, ::-1] if colour == "BGR" else image
     if colour != "GRAY":
-        raise InputError(f'the images are grayscale, but [preprocess] colour is {colour}; set colour = "GRAY"')
+        raise InputError(
+            f'the images are grayscale, but [preprocess] colour is {colour}; set colour = "GRAY", or for a net of '
+            "three channels repeat that of [height, width, 1]: numpy.repeat(image, 3, 2)"
+        )
     grey: np.ndarray
     if image.dtype == np.uint8:
         grey = (image.astype(np.int64) @ np.array(LUMA) + 0x8000) >> 16

@@ -23,7 +23,8 @@ UNJUDGED = -100  # the label of a position that counts for nothing
 AS_INT32 = ("int64", "uint8", "int8", "uint16", "int16", "bool")
 LONGEST_NAME = 200  # bytes
 MOST_NUMBERS = 1 << 27  # of an input or output, for one item
-CHANNELS = (1, 3)  # of a picture
+CHANNELS = (1, 3)  # of a picture that a net takes
+ALPHA = 4  # channels of a picture whose last one says how opaque it is
 CHANNELS_FIRST = 'set layout = "NCHW" in [preprocess], or give --set preprocess.layout=NCHW'
 SWAPPED = "an item's input is a single number: items are (inputs, label), in this order"
 INPUT = "input"  # the name of an array that came without one; several are input_0, input_1, ...
@@ -173,7 +174,7 @@ def _check_one(spec: TensorSpec, data: TensorSpec, outputs: Sequence[TensorSpec]
     if not whole and not fits(states.item_shape(spec), data.shape[1:]):
         takes, gives = [*takes, words(spec)], [*gives, words(data)]
         hint = _state_hint(spec, outputs).removeprefix("; ")
-        advice.insert(0, hint or remedy(data.shape[1:], states.item_shape(spec)))
+        advice.insert(0, hint or remedy(data.shape[1:], states.item_shape(spec), data.layout))
     if advice:
         said = f"input '{spec.name}': the model takes {' '.join(takes)}, the data gives {' '.join(gives)}"
         raise InputError(f"{said}; {'; '.join(advice)}")
@@ -195,18 +196,15 @@ def _state_hint(spec: TensorSpec, outputs: Sequence[TensorSpec]) -> str:
     return f"; if it is what '{like[0]}' was at the call before, declare it: state = {{ {spec.name} = \"{like[0]}\" }}"
 
 
-def remedy(data: Shape, model: Shape) -> str:
-    """What to do about items of another shape than the model takes."""
+def remedy(data: Shape, model: Shape, layout: str = "") -> str:
+    """What to do about items of another shape than the model takes. `layout`: of data that [preprocess] laid out."""
     if len(data) == len(model) == 3 and data != model:
-        if (data[2], *data[:2]) == tuple(model):
+        if (data[2], *data[:2]) == tuple(model) and data[2] != 1:
             return f"the channels come last: {CHANNELS_FIRST}"
         if (*data[1:], data[0]) == tuple(model):
             return "the model wants the channels last (NHWC): save the data as numpy.moveaxis(data, 1, -1)"
-        if data[2] in CHANNELS and model[0] in CHANNELS and model[1] == model[2]:
-            return (
-                f'set layout = "NCHW", and resize and crop to {model[1]}, in [preprocess] '
-                f"(--set preprocess.layout=NCHW --set preprocess.resize={model[1]} --set preprocess.crop={model[1]})"
-            )
+        if advice := _of_pictures((*data[1:], data[0]) if layout == "NCHW" else data, model, layout):
+            return advice
     if not data and model:
         return SWAPPED
     if len(data) == len(model) + 1 and data[0] == 1:
@@ -217,9 +215,10 @@ def remedy(data: Shape, model: Shape) -> str:
     if len(data) == len(model) == 2 and fits(model, data[::-1]):
         return "the two axes are the other way round: save the data as numpy.swapaxes(data, 1, 2)"
     others = [i for i, (a, b) in enumerate(zip(data, model, strict=False)) if a != b]
-    if len(data) == len(model) == 3 and len(others) == 1 and data[others[0]] == 1:
-        axis = others[0]
-        return f"the data has one channel, the model takes {model[axis]}: numpy.repeat(data, {model[axis]}, {axis + 1})"
+    if len(data) == len(model) == 3 and len(others) == 1:
+        axis, (has, takes) = others[0] + 1, (data[others[0]], model[others[0]])
+        if has == 1 or (axis == 1 and takes in CHANNELS and has in (*CHANNELS, ALPHA)):
+            return _of_channels(has, takes, axis)
     sizes = [[size for size in shape if isinstance(size, int)] for shape in (data, model)]
     whole = sizes == [[*data], [*model]] and math.prod(sizes[0]) == math.prod(sizes[1])
     if whole and (1 in (len(data), len(model)) or [n for n in data if n != 1] == [n for n in model if n != 1]):
@@ -227,6 +226,46 @@ def remedy(data: Shape, model: Shape) -> str:
     if len(data) < 3 and len(model) < 3:
         return "give each item as many values as the model takes (sequences: [pad] of the source)"
     return "check the preprocessing (resize, crop, layout)"
+
+
+def _of_pictures(data: Shape, model: Shape, layout: str) -> str:
+    """What to do about pictures [height, width, channels], by [preprocess] above all; "" of what are none."""
+    first = model[0] in CHANNELS and model[2] not in CHANNELS
+    height, width, channels = (*model[1:], model[0]) if first else model
+    has, resized = data[2], tuple(data[:2]) != (height, width)
+    audio = resized and has == 1 and layout  # it may be a spectrogram
+    if has not in (*CHANNELS, ALPHA) or channels not in CHANNELS or (resized and height != width) or audio:
+        return ""
+    told: dict[str, object] = {}
+    if first != (layout == "NCHW"):
+        told["layout"] = "NCHW" if first else "NHWC"
+    if resized:
+        told |= {"resize": height, "crop": height}
+    if channels == 1 and (has != 1 or not layout):  # of data with one channel [preprocess] has to be told that, too
+        told["colour"] = "GRAY"
+    said = [_of_channels(has, channels, 3)] if has != channels and has != 3 else []
+    if has == 1 != channels and layout:
+        said[0] += ', or set colour = "RGB" in [preprocess] if that made it gray'
+    if told:
+        keys = ", ".join(
+            f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in told.items()
+        )
+        flags = " ".join(f"--set preprocess.{key}={value}" for key, value in told.items())
+        said.append(f"set {keys} in [preprocess] ({flags})")
+    return "; then ".join(said)
+
+
+def _of_channels(has: int, takes: int, axis: int) -> str:
+    """What to do about arrays with more or fewer channels on an axis than the model takes."""
+    wrong = f"the data has {'one channel' if has == 1 else f'{has} channels'}, the model takes {takes}: "
+    if has == 1:
+        return f"{wrong}numpy.repeat(data, {takes}, {axis})"
+    if has == ALPHA:
+        return f"{wrong}leave the last one, alpha, out: data[{':, :3' if axis == 1 else '..., :3'}]"
+    return (
+        f'{wrong}give pictures as [height, width, 3], and set layout = "NCHW", colour = "GRAY" in [preprocess] '
+        "(--set preprocess.layout=NCHW --set preprocess.colour=GRAY), or make them gray yourself"
+    )
 
 
 def converting(dtype: str) -> str:

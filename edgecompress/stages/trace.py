@@ -256,6 +256,11 @@ def _reshaped(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if tensor.ndim == 4:
         yield from (tensor.movedim(3, 1), tensor.movedim(1, 3))
         yield from (tensor.repeat_interleave(3, axis) for axis in (1, 3) if tensor.shape[axis] == 1)
+        for first in (tensor, tensor.movedim(3, 1)):
+            if first.shape[1] == 1:
+                yield first.repeat_interleave(3, 1)
+            if first.shape[1] in (3, tensors.ALPHA):
+                yield from (first[:, :takes] for takes in tensors.CHANNELS if takes < first.shape[1])
     if tensor.ndim == 3:
         yield tensor.movedim(2, 1)
     if tensor.shape[1:2] == (1,) or tensor.ndim not in (1, 2, 4):  # of four axes it might be the channels
