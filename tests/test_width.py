@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -19,8 +20,11 @@ import report_diagnosis
 import report_inputs
 import report_looks
 from rich.console import Console
+from small_onnx import conv_net
 
-from edgecompress.commands import cache, compare, diagnose, listing
+import edgecompress
+from edgecompress import Options, Result
+from edgecompress.commands import cache, compare, deploy, diagnose, listing
 from edgecompress.core.model import Request
 from edgecompress.core.plain_text import columns, fitted, folded
 from edgecompress.reporting import compare_output, model, terminal
@@ -105,6 +109,44 @@ def test_a_diagnosis() -> None:
     made["says"] = "the layer makes 97% of the noise"
     found = diagnose.Diagnosis(made, None)
     assert_fits(lambda room: folded(diagnose.text(found, width=room), room))
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.slow
+def test_what_print_shows_of_a_result_is_as_wide_as_the_terminal(
+    many: Request, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("after.json").write_text(json.dumps(report_inputs.written(many)), encoding="utf-8")
+    conv_net(tmp_path / "net.onnx")
+    options = Options(store="store", progress=False)
+    ended = Result(0, f"plain: {'the fastest that keeps the budget, ' * 5}", tmp_path)
+    results: list[Any] = [
+        ended,
+        deploy.Results(x86=ended, arm64=ended),
+        edgecompress.compare(["after.json", "after.json"], fail_if="size_bytes > 1.01x"),
+        diagnose.Diagnosis(report_diagnosis.diagnosis(), tmp_path),
+        edgecompress.analyze("net.onnx", options=options),
+        edgecompress.check("net.onnx", ["web", "android"], options=options),
+        edgecompress.advise("net.onnx", "web", options=options),
+    ]
+
+    def shown(result: object, width: int) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        with contextlib.redirect_stdout(Terminal()) as screen:
+            print(result)
+        commands = (line for line in screen.getvalue().splitlines() if not line.lstrip().startswith("edgecompress "))
+        return "\n".join(commands)
+
+    for result in results:
+        for width in (NARROW, 60):
+            assert [line for line in shown(result, width).splitlines() if len(line) > width and not paths(line)] == []
+        assert "\n" not in repr(result) or isinstance(result, dict)
+        assert len(repr(result)) < 1000
 
 
 ROWS = [

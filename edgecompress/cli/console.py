@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.cli import streams
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.job_run import Result
-from edgecompress.core import environments, extras, registry
+from edgecompress.core import environments, extras, plain_text, registry
 from edgecompress.core.errors import BROKE, GRAVITY, UNDECIDED
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, Stage, Substitute
@@ -70,7 +69,7 @@ def width() -> int:
 
 def room() -> int:
     """The columns of stdout where it is a terminal; elsewhere no line is broken."""
-    return streams.room(sys.stdout)
+    return plain_text.room(sys.stdout)
 
 
 def say(args: argparse.Namespace, data: object, text: str) -> None:
@@ -186,7 +185,7 @@ def ended(screen: Console, args: argparse.Namespace, result: Result) -> int:
     """How a deploy or a profile ended; returns its exit code."""
     facts = result.read_report()
     if result.exit_code in BROKE:
-        print(folded(f"edgecompress: error: {one_line(result.message)}", streams.room(sys.stderr)), file=sys.stderr)
+        print(folded(f"edgecompress: error: {one_line(result.message)}", plain_text.room(sys.stderr)), file=sys.stderr)
     if args.json:
         print_json({**result_data(result), "summary": facts.get("summary")})
         return result.exit_code

@@ -17,7 +17,7 @@ from edgecompress.cli import signals, streams
 from edgecompress.cli.arguments import COMMON, Command, Help, argument, asked
 from edgecompress.core import extras, registry
 from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
-from edgecompress.core.plain_text import escaped, folded, one_line
+from edgecompress.core.plain_text import escaped, folded, one_line, room
 from edgecompress.core.plugins import STABLE, CommandPlugin, with_stability
 from edgecompress.core.version import __version__
 from edgecompress.pipeline.job_request import KEYWORDS
@@ -134,7 +134,7 @@ def _told(words: str, code: int, notes: Sequence[str] = ()) -> int:
     """Says how the command ended, in one line, then its notes; returns the exit code, even if stderr takes nothing."""
     line = one_line(words)
     shown = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"  # a stranger's words may be long
-    text = folded("\n".join([f"edgecompress: {shown}", *map(escaped, notes)]), streams.room(sys.stderr))
+    text = folded("\n".join([f"edgecompress: {shown}", *map(escaped, notes)]), room(sys.stderr))
     for say in (sys.stdout.flush, lambda: print(text, file=sys.stderr, flush=True)):
         with contextlib.suppress(EdgeError, streams.ReaderGone):
             say()
@@ -158,7 +158,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Ends with exit code 2."""
         line = one_line(f"{self.prog}: error: {message} (see {self.prog} --help)")
-        self.exit(InputError.exit_code, folded(line, streams.room(sys.stderr)) + "\n")
+        self.exit(InputError.exit_code, folded(line, room(sys.stderr)) + "\n")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Argparse lists all choices; the nearest one is told instead, where one is near."""

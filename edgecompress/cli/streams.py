@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import TextIO
@@ -16,11 +15,6 @@ from edgecompress.core.plain_text import escape, escaped
 
 class ReaderGone(Exception):
     """The reader of a pipe went away: nobody is left to tell."""
-
-
-def room(stream: TextIO) -> int:
-    """The columns of a terminal; what is none has no end: no line is broken there."""
-    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
 class OutputStream(io.TextIOBase):

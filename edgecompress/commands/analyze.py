@@ -15,7 +15,7 @@ from edgecompress.core import catalog, environments, output_place, registry
 from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
-from edgecompress.core.plain_text import fitted
+from edgecompress.core.plain_text import fitted, printed
 from edgecompress.core.settings import Roof
 from edgecompress.pipeline import conversion, plan, variant_stages
 from edgecompress.pipeline.job import Job, job
@@ -64,7 +64,7 @@ class Analysis:
         return f"Analysis({text(self, brief=True)})"
 
     def __str__(self) -> str:
-        return text(self)
+        return printed(lambda columns: text(self, width=columns))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import EdgeError, edge_errors
 from edgecompress.core.model import Outcome
 from edgecompress.core.operations import MULTIPLYING, Operation
-from edgecompress.core.plain_text import plural
+from edgecompress.core.plain_text import plural, printed
 from edgecompress.pipeline import conversion, first_stages, plan
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
@@ -64,7 +64,7 @@ class Checked:
         return f"Checked({text(self, brief=True)})"
 
     def __str__(self) -> str:
-        return text(self)
+        return printed(lambda _: text(self))
 
     @property
     def reached(self) -> bool:

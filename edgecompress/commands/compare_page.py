@@ -16,7 +16,7 @@ from edgecompress.pipeline import store_place
 from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.store import Store
-from edgecompress.reporting import compare_output, pareto, read
+from edgecompress.reporting import compare, compare_output, pareto, read
 from edgecompress.reporting.compare import BY_NAME, ComparedVariant, ReportComparison
 from edgecompress.reporting.formatting import cleaned, known
 from edgecompress.reporting.model import Point
@@ -48,13 +48,11 @@ def write(comparison: ReportComparison, file: Path, options: Options | None = No
 def page_data(comparison: ReportComparison) -> dict[str, Json]:
     """All that the page says, as plain data; raises InputError for a report that lacks what this version writes."""
     facts = {key: value for key, value in compare_output.data(comparison).items() if key not in ("rows", "exit_code")}
-    rows = [{"label": row.metric.label, "cells": compare_output.cells(row)} for row in comparison.rows]
+    rows = [{"label": row.metric.label, "cells": compare.cells(row)} for row in comparison.rows]
     with read.rendering(", ".join(e.label for e in comparison.entries)):
         entries = every(comparison.entries)
         shown = {"fronts": fronts(entries), "missing": [_missing(e) for e in entries if _lacks(e)]}
-    clean: dict[str, Json] = cleaned(
-        {**facts, "table": {"head": compare_output.head(comparison), "rows": rows}, **shown}
-    )
+    clean: dict[str, Json] = cleaned({**facts, "table": {"head": compare.head(comparison), "rows": rows}, **shown})
     return clean
 
 

@@ -35,6 +35,7 @@ from edgecompress.core.errors import (
 )
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Choice, Stage
+from edgecompress.core.plain_text import printed
 from edgecompress.pipeline import plan, shipping, verification
 from edgecompress.pipeline.candidate_variant import Candidate
 from edgecompress.pipeline.job import Job, job
@@ -47,6 +48,9 @@ from edgecompress.reporting import external_results, formatting
 
 class Results(dict[str, Result]):
     """How the deploys to several targets ended, by the targets' names; a notebook shows their reports."""
+
+    def __str__(self) -> str:
+        return printed(lambda _: "\n".join(f"{name}: {result!r}" for name, result in self.items()))
 
     def _repr_html_(self) -> str:
         return "\n".join(f"<h3>{html.escape(name)}</h3>{result._repr_html_()}" for name, result in self.items())

@@ -17,7 +17,7 @@ from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
-from edgecompress.core.plain_text import fitted
+from edgecompress.core.plain_text import fitted, printed
 from edgecompress.core.settings import SPLITS, Variant
 from edgecompress.core.source import ResolvedSource
 from edgecompress.pipeline import diagnosis, plan, verification
@@ -68,7 +68,7 @@ class Diagnosis:
         return f"Diagnosis({text(self, brief=True)})"
 
     def __str__(self) -> str:
-        return text(self)
+        return printed(lambda columns: text(self, width=columns))
 
 
 @keywords

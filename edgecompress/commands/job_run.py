@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 from edgecompress.core.model import AT_CHANCE, Artifact, Choice, Outcome
+from edgecompress.core.plain_text import printed
 from edgecompress.pipeline import plan, side_by_side, store_place
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.job_request import Options
@@ -60,6 +61,9 @@ class Result:
     def __repr__(self) -> str:
         place = f", out={str(self.out)!r}" if self.out else ""
         return f"Result(exit_code={self.exit_code}, {self.message!r}{place})"
+
+    def __str__(self) -> str:
+        return printed(lambda _: repr(self))
 
     def _repr_html_(self) -> str:
         """The report, as a notebook shows it."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
-from typing import Any
+from typing import Any, TextIO
 
 # What drives a terminal, hides or reorders: controls but for tab and newline, surrogates, and what Unicode calls
 # Default_Ignorable_Code_Point, but for the variation selectors of emoji.
@@ -149,6 +150,17 @@ def folded(text: str, width: int) -> str:
         whole = len(line) <= width or line.startswith("edgecompress ", margin)
         lines += [line] if whole else wrapped(line[margin:], width, margin + 2, margin)
     return "\n".join(lines)
+
+
+def room(stream: TextIO) -> int:
+    """The columns of a terminal; what is none has no end: no line is broken there."""
+    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
+
+
+def printed(text: Callable[[int], str]) -> str:
+    """What `print` shows of a result: `text` makes it for so many columns, and what is still too long is broken."""
+    columns = room(sys.stdout)
+    return folded(escaped(text(columns)), columns)
 
 
 def _unbroken(text: str) -> str:

@@ -12,6 +12,7 @@ from edgecompress.core import limit_decision, stats
 from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError
 from edgecompress.core.json import Json
 from edgecompress.core.limit_decision import Interval
+from edgecompress.core.plain_text import fitted, printed
 from edgecompress.core.quantities import COUNTED, CYCLES, GATES, QUANTITIES, Quantity, direction
 from edgecompress.data import metric_limits
 from edgecompress.reporting import accuracy_change, before_after, read
@@ -38,6 +39,7 @@ VERDICTS: Mapping[Ended, tuple[str, int]] = {  # of the gates, the worst first: 
 }
 DROP = "accuracy_drop"  # of --fail-if: how much worse the accuracy is than the baseline's
 LOSS = metric_limits.RELATIVE  # of --fail-if: the same as a part of the baseline's; of dB, of the squared error
+Cell = tuple[tuple[str, str], ...]  # its lines, each with how a change is called
 RANKING = ("latency", COUNTED, CYCLES)  # what decides who is first: the first that somebody has
 
 
@@ -105,8 +107,13 @@ class GateVerdict:
     ended: Ended
     says: str
 
+    @property
+    def sentence(self) -> str:
+        """It in a line."""
+        return f"{self.words}: {self.ended}: {self.entry} {self.says}"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class ReportComparison:
     """The first entry is the baseline of the others."""
 
@@ -115,6 +122,12 @@ class ReportComparison:
     sentences: tuple[str, ...]
     warnings: tuple[str, ...]
     gates: tuple[GateVerdict, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ReportComparison({'; '.join(self.sentences)})"
+
+    def __str__(self) -> str:
+        return printed(lambda columns: "\n".join(_lines(self, columns)))
 
     @property
     def verdict(self) -> str:
@@ -126,6 +139,37 @@ class ReportComparison:
     def exit_code(self) -> int:
         """1 when a gate is broken; 2 when one asks for what was not measured; 4 when one is undecided."""
         return dict(VERDICTS.values()).get(self.verdict, 0)
+
+
+# --------------------------------------------------------------------------- as text
+
+
+def head(comparison: ReportComparison) -> tuple[str, ...]:
+    """Of the table: the entries; for two of them the change has a column of its own."""
+    return ("", *(e.label for e in comparison.entries), *(["change"] if len(comparison.entries) == 2 else []))
+
+
+def cells(row: MetricRow) -> list[Cell]:
+    """A row of the table without its name; for more than two entries the change stands below each number."""
+    numbers = [(text(number, spread=True), "") for number in row.numbers]
+    changes = [(change.says or "not compared", change.called) for change in row.changes]
+    if len(numbers) == 2:
+        return [(line,) for line in (*numbers, *changes)]
+    return [(numbers[0],), *zip(numbers[1:], changes, strict=True)]
+
+
+def table(comparison: ReportComparison) -> Iterator[Cell]:
+    """The lines of the table, each a row of words, and of how a change is called."""
+    for row in comparison.rows:
+        for number, line in enumerate(itertools.zip_longest(*cells(row), fillvalue=("", ""))):
+            yield ("" if number else row.metric.label, ""), *line
+
+
+def _lines(comparison: ReportComparison, width: int) -> list[str]:
+    rows = [head(comparison), *(tuple(words for words, _ in line) for line in table(comparison))]
+    told = [*comparison.sentences, *(f"! {warning}" for warning in comparison.warnings)]
+    gates = [*(each.sentence for each in comparison.gates), f"{comparison.verdict} (exit code {comparison.exit_code})"]
+    return [*fitted(rows, width), "", *told, *(gates if comparison.gates else [])]
 
 
 # --------------------------------------------------------------------------- a change

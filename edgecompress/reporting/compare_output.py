@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.json import Json
-from edgecompress.reporting.compare import VERDICTS, MetricRow, ReportComparison, rendering
-from edgecompress.reporting.formatting import text
+from edgecompress.reporting.compare import VERDICTS, ReportComparison, head, rendering, table
 from edgecompress.reporting.tables import TextTable
 from edgecompress.reporting.terminal import Columns
 
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
 STYLES = {"better": "green", "worse": "red"}
 SIGNS = {"kept": ("✔", "green"), "undecided": ("?", "yellow"), "broken": ("✘", "red"), "not judged": ("✘", "red")}
-
-Cell = tuple[tuple[str, str], ...]  # its lines, each with how a change is called
 
 
 def data(comparison: ReportComparison) -> dict[str, Json]:
@@ -60,7 +56,7 @@ def outcome(comparison: ReportComparison) -> str:
     """In one line: the verdict, and how the gates ended, the broken ones first; without gates what changed."""
     worst_first = list(VERDICTS)
     verdicts = sorted(comparison.gates, key=lambda g: worst_first.index(g.ended))
-    gates = "; ".join(f"{g.words}: {g.ended}: {g.entry} {g.says}" for g in verdicts)
+    gates = "; ".join(g.sentence for g in verdicts)
     return f"{comparison.verdict}: {gates}" if gates else "; ".join(comparison.sentences)
 
 
@@ -74,7 +70,7 @@ def _rendered(comparison: ReportComparison, terminal: bool) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    signs = [(*SIGNS[g.ended], f" {g.words}: {g.ended}: {g.entry} {g.says}") for g in comparison.gates]
+    signs = [(*SIGNS[g.ended], f" {g.sentence}") for g in comparison.gates]
     lines = [*((line, "") for line in comparison.sentences), *((f"! {w}", "yellow") for w in comparison.warnings)]
     texts = [Text(line, style) for line, style in lines] + [Text.assemble((s, style), line) for s, style, line in signs]
     if comparison.verdict:
@@ -84,25 +80,8 @@ def _rendered(comparison: ReportComparison, terminal: bool) -> Group:
     return Group(_table(comparison), "", *texts)
 
 
-def head(comparison: ReportComparison) -> tuple[str, ...]:
-    """Of the table: the entries; for two of them the change has a column of its own."""
-    return ("", *(e.label for e in comparison.entries), *(["change"] if len(comparison.entries) == 2 else []))
-
-
-def cells(row: MetricRow) -> list[Cell]:
-    """A row of the table without its name; for more than two entries the change stands below each number."""
-    numbers = [(text(number, spread=True), "") for number in row.numbers]
-    changes = [(change.says or "not compared", change.called) for change in row.changes]
-    if len(numbers) == 2:
-        return [(line,) for line in (*numbers, *changes)]
-    return [(numbers[0],), *zip(numbers[1:], changes, strict=True)]
-
-
 def _table(comparison: ReportComparison) -> Columns:
-    rows: list[tuple[str, ...]] = []
-    styles: dict[tuple[int, int], str] = {}
-    for row in comparison.rows:
-        for i, line in enumerate(zip_longest(*cells(row), fillvalue=("", ""))):
-            styles |= {(len(rows), at): STYLES.get(called, "") for at, (_, called) in enumerate(line, 1)}
-            rows.append(("" if i else row.metric.label, *(words for words, _ in line)))
-    return Columns(TextTable("", head(comparison), tuple(rows)), styles)
+    lines = [*table(comparison)]
+    rows = tuple(tuple(words for words, _ in line) for line in lines)
+    styles = {(i, at): STYLES.get(called, "") for i, line in enumerate(lines) for at, (_, called) in enumerate(line)}
+    return Columns(TextTable("", head(comparison), rows), styles)

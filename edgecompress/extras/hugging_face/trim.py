@@ -13,6 +13,7 @@ from edgecompress.core import environments, output_place, registry
 from edgecompress.core.errors import InputError, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Stage
+from edgecompress.core.plain_text import printed
 from edgecompress.core.source import PRETRAINED
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
@@ -29,7 +30,7 @@ class Trimmed:
     facts: Mapping[str, Any]
 
     def __str__(self) -> str:
-        return text(self)
+        return printed(lambda _: text(self))
 
 
 @edge_errors

@@ -16,7 +16,7 @@ from edgecompress.core import atomic_file, catalog, config, output_place, regist
 from edgecompress.core.errors import InputError, StageFailed, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Stage
-from edgecompress.core.plain_text import fitted, one_line, plural, wrapped
+from edgecompress.core.plain_text import fitted, one_line, plural, printed, wrapped
 from edgecompress.core.settings import is_factory
 from edgecompress.pipeline import plan, shipping
 from edgecompress.pipeline.job import job
@@ -43,7 +43,7 @@ class Outline:
         return f"Outline({checked(self, brief=True)})"
 
     def __str__(self) -> str:
-        return checked(self)
+        return printed(lambda columns: checked(self, width=min(columns, 80)))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from edgecompress.core.errors import EdgeError, InputError, NoPath, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import seconds
 from edgecompress.core.operations import MULTIPLYING, Operation
-from edgecompress.core.plain_text import plural, wrapped
+from edgecompress.core.plain_text import plural, printed, wrapped
 from edgecompress.core.settings import TRAIN, Variant
 from edgecompress.extras.search import expected_gains
 from edgecompress.extras.search.expected_gains import KINDS, OBJECTIVES, Expected, Interval, Record
@@ -95,7 +95,7 @@ class Advised:
         return f"Advised({text(self, brief=True)})"
 
     def __str__(self) -> str:
-        return text(self)
+        return printed(lambda columns: text(self, width=min(columns, WIDTH)))
 
 
 @keywords
