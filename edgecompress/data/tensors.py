@@ -217,7 +217,11 @@ def remedy(data: Shape, model: Shape, layout: str = "") -> str:
     others = [i for i, (a, b) in enumerate(zip(data, model, strict=False)) if a != b]
     if len(data) == len(model) == 3 and len(others) == 1:
         axis, (has, takes) = others[0] + 1, (data[others[0]], model[others[0]])
-        if has == 1 or (axis == 1 and takes in CHANNELS and has in (*CHANNELS, ALPHA)):
+        if (
+            isinstance(has, int)
+            and isinstance(takes, int)
+            and (has == 1 or (axis == 1 and takes in CHANNELS and has in (*CHANNELS, ALPHA)))
+        ):
             return _of_channels(has, takes, axis)
     sizes = [[size for size in shape if isinstance(size, int)] for shape in (data, model)]
     whole = sizes == [[*data], [*model]] and math.prod(sizes[0]) == math.prod(sizes[1])
