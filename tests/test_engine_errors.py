@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import onnx
@@ -10,8 +11,8 @@ import torch
 from onnx import TensorProto, helper
 from torch import nn
 
-from edgecompress.core import config, registry
-from edgecompress.core.errors import StageFailed, first_line
+from edgecompress.core import config, package_files, registry, user_code
+from edgecompress.core.errors import StageFailed, brief, first_line
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.litert import saved_model
 from edgecompress.engines.openvino.runtimes import openvino
@@ -54,6 +55,24 @@ The input data tensor's rank has to be known (static)
 )
 def test_the_first_line_that_says_something_is_told(raised: str, line: str) -> None:
     assert first_line(RuntimeError(raised)) == line
+
+
+def test_a_long_text_is_cut_between_words_and_says_that_it_is() -> None:
+    says = " ".join(["for help troubleshooting"] * 20)
+    for most in range(40, 490):
+        cut = brief(says, most)
+        assert len(cut) <= most and (cut == says or (cut.endswith("...") and f"{says} ".startswith(f"{cut[:-3]} ")))
+        assert len(cut) > most - len(" troubleshooting...") or cut == says
+    assert first_line(RuntimeError(says)) == user_code.error_line(RuntimeError(says)) == f"RuntimeError: {brief(says)}"
+    assert brief("a\n b ") == "a b" and brief(f"y {'x' * 400}") == f"y {'x' * 295}..."
+
+
+def test_no_other_place_cuts_what_an_error_or_a_program_says() -> None:
+    sliced = re.compile(r"(error\)|(split|strip)\(\)\)?|\b(says|said|message)|errors\[-?\d\])\[: ?(\d\d|[A-Z])")
+    files = package_files.PACKAGE.rglob("*.py")
+    assert [
+        f"{file}: {line}" for file in files for line in file.read_text("utf-8").splitlines() if sliced.search(line)
+    ] == []
 
 
 @pytest.mark.slow

@@ -155,7 +155,8 @@ def test_the_extras_that_bring_no_torch_are_those_of_the_project_file() -> None:
     [
         (
             {"model": "net.tf"},
-            "a model must be a factory pkg.mod:fn, a SavedModel, a Hugging Face folder, or a file ending in .*onnx",
+            "net.tf: no such file or folder; a model must be a factory pkg.mod:fn, a SavedModel, a Hugging Face "
+            "folder, or a file ending in .*onnx",
         ),
         ({"model": "net:build", "data": "random"}, "a torch source cannot be loaded without samples; give real data"),
         ({"model": "net.pt2", "data": "random"}, "a torch source cannot be loaded without samples; give real data"),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.cli.streams import OutputStream
 from edgecompress.commands.job_run import Result
 from edgecompress.core import environments, extras, plain_text, registry
-from edgecompress.core.errors import BROKE, GRAVITY, UNDECIDED
+from edgecompress.core.errors import BROKE, GRAVITY, UNDECIDED, brief
 from edgecompress.core.json import Json
 from edgecompress.core.model import CARD, Artifact, Stage, Substitute
 from edgecompress.core.plain_text import escaped, fitted, folded, one_line, wrapped
@@ -25,6 +25,8 @@ from edgecompress.pipeline.plan import Plan
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+SHOWN = 60  # characters of a setting, and of what a stage does
 
 
 def open(args: argparse.Namespace) -> Console:
@@ -136,7 +138,7 @@ def plan(screen: Console, job: Job, steps: Plan) -> None:
 def settings(screen: Console, job: Job, everything: bool) -> None:
     """The effective configuration, and where each value came from; without `everything`, the defaults are left out."""
     shown = [s for s in job.settings() if everything or s.origin != "default"]
-    rows = [(f"  {s.key}", cut(s.origin), cut(json.dumps(s.value, default=str))) for s in shown]
+    rows = [(f"  {s.key}", brief(s.origin, SHOWN), brief(json.dumps(s.value, default=str), SHOWN)) for s in shown]
     lines(screen, fitted(rows, width()), "dim")
 
 
@@ -164,10 +166,6 @@ def _took(steps: Plan) -> str:
 def searches(steps: Plan) -> list[Substitute]:
     """The steps of a plan that search: the compression strength, and repairs of an artifact."""
     return [s for s in steps.stages if not isinstance(s, Stage)]
-
-
-def cut(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 # --------------------------------------------------------------------------- results

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from edgecompress.cli import signals, streams
 from edgecompress.cli.arguments import COMMON, Command, Help, argument, asked
 from edgecompress.core import extras, registry
-from edgecompress.core.errors import EdgeError, InputError, StageFailed, did_you_mean, of_system
+from edgecompress.core.errors import EdgeError, InputError, StageFailed, brief, did_you_mean, of_system
 from edgecompress.core.plain_text import escaped, folded, one_line, room
 from edgecompress.core.plugins import STABLE, CommandPlugin, with_stability
 from edgecompress.core.version import __version__
@@ -133,7 +133,7 @@ def _there() -> bool:
 def _told(words: str, code: int, notes: Sequence[str] = ()) -> int:
     """Says how the command ended, in one line, then its notes; returns the exit code, even if stderr takes nothing."""
     line = one_line(words)
-    shown = line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"  # a stranger's words may be long
+    shown = line if len(line) <= LONGEST else brief(line, LONGEST)  # a stranger's words may be long
     text = folded("\n".join([f"edgecompress: {shown}", *map(escaped, notes)]), room(sys.stderr))
     for say in (sys.stdout.flush, lambda: print(text, file=sys.stderr, flush=True)):
         with contextlib.suppress(EdgeError, streams.ReaderGone):

@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from edgecompress.cli.console import cut, duration, line
+from edgecompress.cli.console import SHOWN, duration, line
+from edgecompress.core.errors import brief
 from edgecompress.core.model import AFTER_EPOCH, WARNINGS, Outcome
 from edgecompress.core.plain_text import one_line, plural
 from edgecompress.pipeline.job import Job
@@ -80,7 +81,7 @@ class Progress:
 
     def doing(self, event: Event) -> str:
         """What is done now, for the live line."""
-        return f"{one_line(event.stage.name)}: {cut(one_line(event.what or event.why))}"
+        return f"{one_line(event.stage.name)}: {brief(one_line(event.what or event.why), SHOWN)}"
 
     def _ended(self, outcome: Outcome, raised: bool) -> None:
         """A line for a stage; the error that ends the run is told at its end, and once."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgecompress.core import catalog, config, environments, registry
-from edgecompress.core.errors import InputError, blamed
+from edgecompress.core.errors import InputError, blamed, brief
 from edgecompress.core.json import read_json
 from edgecompress.core.model import CARD, Artifact
 from edgecompress.core.settings import MOST_THREADS, Limits, Source
@@ -84,7 +84,7 @@ def _origin_in(file: Path) -> Origin:
     try:
         origin = msgspec.convert(read_json(file), Origin)
     except (OSError, ValueError) as error:
-        raise blamed(error)(f"{file}: damaged: {str(error)[:200]}; deploy again") from error
+        raise blamed(error)(f"{file}: damaged: {brief(str(error))}; deploy again") from error
     config.build(Limits, origin.limits, f"{file}: limits")
     if not 1 <= origin.threads <= MOST_THREADS:
         raise InputError(f"{file}: damaged: threads is {origin.threads}, not 1 to {MOST_THREADS}; deploy again")

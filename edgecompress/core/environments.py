@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from edgecompress.core import child_process, file_lock, home, package_files
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, brief
 from edgecompress.core.package_files import PACKAGE
 from edgecompress.core.plugins import Plugin, described
 
@@ -212,4 +212,4 @@ def _run(command: list[str]) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"code {done.returncode}"]
         version = ".".join(map(str, sys.version_info[:2]))
-        raise StageFailed(f"{' '.join(command[2:5])} with Python {version}: {lines[-1].strip()[:300]}")
+        raise StageFailed(f"{' '.join(command[2:5])} with Python {version}: {brief(lines[-1])}")

@@ -174,6 +174,15 @@ def did_you_mean(name: str, known: object) -> str:
     return f"; known: {', '.join(filter(None, names))}" if names else ""
 
 
+def brief(text: str, most: int = 300) -> str:
+    """A text on one line; of a longer one the first `most` characters, cut between words, with "..." behind."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    words = line[: most - 2].rpartition(" ")[0]
+    return f"{words if len(words) > most // 2 else line[: most - 3]}..."  # a word may be as long as all of it
+
+
 def first_line(error: BaseException) -> str:
     """`ValueError: what it says`: the first line of an engine's error that tells something, its places left out."""
     while STEP.search(str(error)) and error.__cause__ is not None:
@@ -181,4 +190,4 @@ def first_line(error: BaseException) -> str:
     lines = [PLACE.sub("", line).strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not NOTHING.match(line)]
     says = " ".join(told[: 2 if told[:1] and told[0].endswith(":") else 1])  # a heading says nothing alone
-    return f"{type(error).__name__}: {says[:300].rstrip('.') or 'no message'}"
+    return f"{type(error).__name__}: {brief(says.rstrip('.')) or 'no message'}"

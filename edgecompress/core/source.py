@@ -108,8 +108,8 @@ def _kind(source: Source) -> tuple[str, str, bool]:
     if path.suffix not in suffixes and path.suffix not in foreign_model.ADVICE:
         known = ", ".join(sorted(offered))
         raise InputError(
-            f"{source.model}: a model must be a factory pkg.mod:fn, a SavedModel, a Hugging Face folder, or a file "
-            f"ending in {known}"
+            f"{source.model}: {'' if path.exists() else 'no such file or folder; '}a model must be a factory "
+            f"pkg.mod:fn, a SavedModel, a Hugging Face folder, or a file ending in {known}"
         )
     check_file(path, "model file")
     return suffixes[path.suffix]

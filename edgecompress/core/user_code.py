@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from edgecompress.core import package_files, user_folders
-from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.errors import InputError, brief, did_you_mean
 
 
 def check(reference: str, folders: Iterable[str]) -> None:
@@ -135,4 +135,4 @@ def error_line(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if package_files.is_users(f.filename)]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     said = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])  # a heading says nothing alone
-    return f"{type(error).__name__}: {said[:300] or 'no message'}{where}"
+    return f"{type(error).__name__}: {brief(said) or 'no message'}{where}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from edgecompress.core import plain_file
-from edgecompress.core.errors import InputError, blamed
+from edgecompress.core.errors import InputError, blamed, brief
 from edgecompress.data import npy
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ ARRAYS = 10_000
 TABLE = 4 << 20  # bytes of the table of contents
 RATIO, SMALL = 200, 4 << 30  # unpacked to packed bytes: more is a bomb, once it is not small
 ROWS = 64  # read at once
-SHOWN = 200  # characters of what zipfile says: it repeats names of any length
 BLOCK = 32 << 20  # bytes read at once, of all arrays together
 # What reading raises: zipfile's errors, those of what it unpacks with, and NotImplementedError, a RuntimeError
 DAMAGED = (OSError, EOFError, ValueError, KeyError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error)
@@ -36,9 +35,7 @@ def arrays(path: Path) -> dict[str, Member]:
         archive = zipfile.ZipFile(table)
         table.most = None
     except DAMAGED as error:
-        raise blamed(error)(
-            f"{path}: not an .npz file: {str(error)[:SHOWN]}; save it again with numpy.savez"
-        ) from error
+        raise blamed(error)(f"{path}: not an .npz file: {brief(str(error))}; save it again with numpy.savez") from error
     entries = [entry for entry in archive.infolist() if entry.filename.endswith(SUFFIX)]
     if twice := next((name for name, n in Counter(e.filename for e in entries).items() if n > 1), None):
         raise InputError(f"{path}: '{twice[:100]}' occurs twice; save it again with numpy.savez")
@@ -114,4 +111,4 @@ class Member:
             with self.archive.open(self.entry) as stream:
                 yield stream
         except DAMAGED as error:
-            raise blamed(error)(f"{self._name} is damaged: {str(error)[:SHOWN]}; save it again") from error
+            raise blamed(error)(f"{self._name} is damaged: {brief(str(error))}; save it again") from error

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, StageFailed, brief
 from edgecompress.core.json import Json, read_json
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def _checked(folder: Path) -> tuple[dict[str, Json], Report]:
     try:
         return document, model.of(document)
     except ValueError as error:
-        raise InputError(f"{file}: damaged: {str(error)[:200]}; deploy again") from error
+        raise InputError(f"{file}: damaged: {brief(str(error))}; deploy again") from error
 
 
 def is_report(folder: Path) -> bool:

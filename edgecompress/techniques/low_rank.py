@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, StageFailed, brief
 from edgecompress.core.model import Artifact, Dim, Goal, Request
 from edgecompress.core.settings import Knob
 from edgecompress.formats import torch_edits, torch_module
@@ -321,7 +321,7 @@ def _check_runs(net: torch.nn.Module, request: Request) -> None:
     try:
         torch_module.outputs(net, request.model, items)
     except Exception as error:
-        message = f"{type(error).__name__}: {str(error)[:200]}"
+        message = f"{type(error).__name__}: {brief(str(error))}"
         raise StageFailed(
             f"the factorized net does not run ({message}): its code reads a layer that was replaced; "
             "list the layers to factorize in the option layers"

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypedDict
 
+from edgecompress.core.errors import brief
 from edgecompress.core.model import SETTINGS
 from edgecompress.device.agent.timing import timed
 
@@ -42,5 +43,5 @@ def measured(runtime: ModuleType, settings: Mapping[str, Json] | None, threads: 
             session.close()
             return {"call_ms": median, "call_reason": ""}
         except Exception as error:  # whatever a runtime raises: the artifact was measured, and that is kept
-            message = " ".join(str(error).split())[:200]
+            message = brief(str(error))
             return {"call_ms": None, "call_reason": f"the empty model: {type(error).__name__}: {message}"}

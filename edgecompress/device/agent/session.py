@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from edgecompress.core import child_process
+from edgecompress.core.errors import brief
 from edgecompress.core.model import SETTINGS, Artifact
 from edgecompress.core.protocols import Arena, Session
 from edgecompress.device.agent import call_cost, disturbance
@@ -152,6 +153,6 @@ def arena(session: Session, runtime: ModuleType) -> Arena:
     try:
         planned: Arena = session.arena()
     except Exception as error:
-        message = " ".join(str(error).split())[:200]
+        message = brief(str(error))
         return {"arena_bytes": None, "arena_reason": f"{type(error).__name__}: {message}", "arena_peak": ""}
     return planned

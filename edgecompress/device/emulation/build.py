@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from edgecompress.core import child_process, file_lock
-from edgecompress.core.errors import DiskFull, InputError, StageFailed
+from edgecompress.core.errors import DiskFull, InputError, StageFailed, brief
 from edgecompress.device.emulation import cpus
 from edgecompress.device.emulation.emulator import NAME, PLACE, PYTHON, Emulator, place
 
@@ -159,9 +159,9 @@ def _run(argv: Sequence[str], hint: str, env: Mapping[str, str] | None = None, c
     lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
     full = next((line for line in lines if "No space left" in line), "")
     if full:
-        raise DiskFull(f"{NAME}: {full[:200]}; free some space and run the command again, it resumes")
+        raise DiskFull(f"{NAME}: {brief(full)}; free some space and run the command again, it resumes")
     errors = [line for line in lines if line.startswith(("E:", "ERROR", "error"))] or lines
-    why = errors[0][:300] if errors else f"exit code {done.returncode}"
+    why = brief(errors[0]) if errors else f"exit code {done.returncode}"
     raise StageFailed(f"{NAME}: {Path(argv[0]).name}: {why}; {hint}")
 
 

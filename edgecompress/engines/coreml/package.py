@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from edgecompress.core import package_files
-from edgecompress.core.errors import InputError, MissingDependency, blamed
+from edgecompress.core.errors import InputError, MissingDependency, blamed, brief
 from edgecompress.formats import mlpackage
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def parsed(package: Path) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as error:
-        line = " ".join(str(error).split())[:200]
+        line = brief(str(error))
         raise InputError(f"{package}: not a valid program: {line or type(error).__name__}; convert it again") from error
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, brief
 from edgecompress.core.model import Quantization, TensorSpec
 from edgecompress.data.tensors import LABELS, LONGEST_NAME, is_plain
 
@@ -131,7 +131,7 @@ def numbers_of(*lists: np.ndarray | Sequence[int] | int | None) -> list[int]:
 
 
 def _message(error: Exception) -> str:
-    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+    return brief(str(error).rstrip(". \n")) or type(error).__name__
 
 
 # --------------------------------------------------------------------------- inputs and outputs

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgecompress.core import child_process
-from edgecompress.core.errors import StageFailed, first_line
+from edgecompress.core.errors import StageFailed, brief, first_line
 from edgecompress.engines.mnn.session import Net, dtype
 
 FILE = "model.mnn"
@@ -58,7 +58,7 @@ def _why(log: str) -> str:
     """The errors in what it printed, in a line."""
     marked = (line.partition("rror") for line in log.replace("ERROR", "Error").splitlines())
     told = dict.fromkeys(rest.strip(" ]:.!") for _, mark, rest in marked if mark)
-    return "; ".join(filter(None, told))[:300]
+    return brief("; ".join(filter(None, told)))
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import StageFailed
+from edgecompress.core.errors import StageFailed, brief
 from edgecompress.core.model import Artifact
 from edgecompress.core.operator_graph import (
     Dialect,
@@ -141,7 +141,7 @@ def _shaped(model: onnx.ModelProto, artifact: Artifact, batch: int) -> onnx.Grap
     try:
         return onnx.shape_inference.infer_shapes(copy, data_prop=True).graph
     except onnx.shape_inference.InferenceError as error:
-        raise StageFailed(f"{artifact.path}: {' '.join(str(error).split())[:300]}") from error
+        raise StageFailed(f"{artifact.path}: {brief(str(error))}") from error
 
 
 def _seen(model: onnx.ModelProto, names: Sequence[str], artifact: Artifact, batch: int) -> dict[str, Tensor]:

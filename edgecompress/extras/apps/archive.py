@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, brief
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest moment that a zip can hold
 LEVEL = 6  # of zlib: 9 takes twice the time and leaves 0.4 % less of a native library
@@ -142,7 +142,7 @@ def unpack(file: Path, into: Path) -> None:
     except InputError:
         raise
     except DAMAGED as error:
-        message = " ".join(str(error).split())[:200] or type(error).__name__
+        message = brief(str(error)) or type(error).__name__
         raise InputError(f"{file}: cannot be unpacked: {ascii(message)[1:-1]}") from error
 
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from edgecompress.core import plain_file, plain_text
-from edgecompress.core.errors import EdgeError
+from edgecompress.core.errors import EdgeError, brief
 from edgecompress.core.package_contents import PackageCheck
-
-LINE = 300  # characters of a reason
 
 
 class NotChecked(Exception):
@@ -29,7 +27,7 @@ def made(looks: Mapping[str, Callable[[], str | None]]) -> Iterator[PackageCheck
 
 def wrong(error: Exception) -> str:
     """What an error tells, in a line."""
-    line = plain_text.escaped(" ".join(str(error).split()))[:LINE]
+    line = brief(plain_text.escaped(str(error)))
     return line if isinstance(error, EdgeError) else f"{type(error).__name__}: {line}"
 
 

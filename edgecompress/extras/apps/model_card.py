@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from edgecompress.commands import init
 from edgecompress.core import engine_settings, environments, registry
-from edgecompress.core.errors import InputError, blamed
+from edgecompress.core.errors import InputError, blamed, brief
 from edgecompress.core.json import read_json
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
 from edgecompress.core.package_contents import CARD, MODEL, TOKENS
@@ -146,7 +146,7 @@ def check(card: object, where: str) -> cards.Card:
     except ValueError as error:
         message, _, place = ascii(str(error))[1:-1].partition(" - at ")
         place = place.replace("`", "").removeprefix("$.").strip("$") or "the card"
-        raise InputError(f"{where}: {CARD}: {place}: {message[:160]}") from error
+        raise InputError(f"{where}: {CARD}: {place}: {brief(message)}") from error
     return told
 
 
@@ -176,7 +176,7 @@ def read(file: Path) -> cards.Card:
     except FileNotFoundError as error:
         raise InputError(f"{file.name}: is missing") from error
     except (OSError, ValueError) as error:
-        raise blamed(error)(f"{file.name}: damaged: {ascii(str(error))[1:-1][:160]}") from error
+        raise blamed(error)(f"{file.name}: damaged: {brief(ascii(str(error))[1:-1])}") from error
     return check(card, file.parent.name)
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from edgecompress.core import config, environments, registry, sandbox
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, brief
 from edgecompress.core.model import CARD as ARTIFACT
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
 from edgecompress.core.package_contents import CARD, PAYLOAD, PackageCheck, artifact, is_packed, listed
@@ -290,7 +290,7 @@ def _accuracy(opened: _Opened) -> str:
     quality = _known(opened)["quality"]
     if not quality or not quality.get("decision"):
         raise NotChecked("the card has no limit on its accuracy")
-    says = ascii(quality.get("says", ""))[1:-1][: checks.LINE]
+    says = brief(ascii(quality.get("says", ""))[1:-1])
     if quality["decision"] == "undecided" and not opened.strict:
         raise NotChecked(says)
     if quality["decision"] != "inside":

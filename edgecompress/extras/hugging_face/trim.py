@@ -57,7 +57,7 @@ def trim(
     source = trim_job.resolved
     plan.front(trim_job)
     if source.calls("data") or source.call != PRETRAINED:
-        raise InputError(f"{source.model}: trim takes a Hugging Face folder, and files of texts as --data")
+        raise InputError(f"{source.model}: MODEL must be a Hugging Face folder, and --data files of texts")
     environments.require(registry.call(CALL)[0], "trim")
     stage = Stage(
         "trim",

@@ -82,7 +82,10 @@ def read(
     walk = job_run.begin(made, options, f"schedule>{path}>{model or ''}")
     net = made.source.value.model if model else ""
     if model and not is_factory(net):
-        raise InputError(f"{net}: a schedule names the parameters of a torch net; give its factory, pkg.mod:fn")
+        raise InputError(
+            f"{net}: MODEL must be the factory of a torch net, pkg.mod:fn, or a source.toml that names one: a schedule "
+            "names the net's parameters"
+        )
     asked: dict[str, Json] = {"file": str(path), "model": net, "epochs": epochs, "lr": lr}
     fed = made.resolved if model and made.resolved.data and not made.resolved.random else None
     asked |= {"shape": list(shape) if shape else None, "rename": list(rename)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import config, package_files
-from edgecompress.core.errors import ConfigError, MissingDependency
+from edgecompress.core.errors import ConfigError, MissingDependency, brief
 
 if TYPE_CHECKING:
     import yaml
@@ -98,7 +98,7 @@ class _Reading:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = self.document.where(mark.line + 1) if mark else self.document.path
-            raise ConfigError(f"{where}: not valid YAML: {str(error.problem or error.context)[:TOLD]}") from error
+            raise ConfigError(f"{where}: not valid YAML: {brief(str(error.problem or error.context))}") from error
         except yaml.YAMLError as error:  # a character that YAML does not allow
             raise ConfigError(f"{self.document.path}: not valid YAML: {str(error).splitlines()[0]}") from error
         except RecursionError as error:
@@ -121,7 +121,7 @@ class _Reading:
         try:
             return Item(self.loader.construct_object(node), line)
         except (ValueError, OverflowError) as error:  # a date that there is not, a number of thousands of digits
-            raise ConfigError(f"{self.document.where(line)}: not valid YAML: {str(error)[:TOLD]}") from error
+            raise ConfigError(f"{self.document.where(line)}: not valid YAML: {brief(str(error))}") from error
 
     def _table(self, node: yaml.MappingNode, depth: int) -> dict[str, Item]:
         table: dict[str, Item] = {}

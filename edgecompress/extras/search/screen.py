@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.cli.console import cut, ended, line, lines, print_json, result_data, short, width
+from edgecompress.cli.console import ended, line, lines, print_json, result_data, short, width
+from edgecompress.core.errors import brief
 from edgecompress.core.plain_text import fitted, plural
 from edgecompress.extras.search.search import SearchResult
 
@@ -22,9 +23,9 @@ def trial(screen: Console, args: argparse.Namespace, row: Mapping[str, Any]) -> 
     share = f"{values[first]:.0%}" if first else ""
     state = "ok" if row["inside"] else "lost" if row["change"] else "not built"
     known = ", stored" if row.get("stored") else ""
-    line(screen, f"{row['number']:>4}  {cut(row['words'], 44):<44} {row['change']:>10} {share:>6}  {state}{known}")
+    line(screen, f"{row['number']:>4}  {brief(row['words'], 44):<44} {row['change']:>10} {share:>6}  {state}{known}")
     if row["reason"]:
-        line(screen, f"      {row['reason'] if args.verbose else cut(row['reason'], width() - 6)}", "dim")
+        line(screen, f"      {row['reason'] if args.verbose else brief(row['reason'], width() - 6)}", "dim")
 
 
 def searched(screen: Console, args: argparse.Namespace, found: SearchResult) -> int:

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core.errors import StageFailed
+from edgecompress.core.errors import StageFailed, brief
 from edgecompress.core.model import Measured, MeasuredTable, measured_table
 from edgecompress.core.protocols import Subject
 from edgecompress.core.stats import ENOUGH
@@ -62,7 +62,7 @@ def swept(
         try:
             rows.append(row(value))
         except Exception as error:  # the boundary: one that a runtime cannot run is no end of the sweep
-            left_out[str(value)] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            left_out[str(value)] = brief(f"{type(error).__name__}: {error}")
     if not rows:
         raise StageFailed(f"no {what} ran: {'; '.join(f'{value}: {why}' for value, why in left_out.items())}")
     return rows

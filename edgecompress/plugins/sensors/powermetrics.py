@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from xml.parsers.expat import ExpatError
 
+from edgecompress.core.errors import brief
 from edgecompress.plugins.sensors._sampler import CounterMeter, Origin, Stamped, wait_for
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def unavailable(device: Mapping[str, Json], root: Path) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"powermetrics: {error}"
     if done.returncode:
-        message = " ".join(done.stderr.decode(errors="replace").split())[:120]
+        message = brief(done.stderr.decode(errors="replace"))
         return (
             f"not permitted to run powermetrics ({message}): allow it without a password by a line in sudoers, "
             f"`USER ALL=(root) NOPASSWD: /{PROGRAM}`, or run as root"

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgecompress.core.errors import brief
 from edgecompress.plugins.sensors import _sampler
 from edgecompress.plugins.sensors._sampler import Origin, Sampled
 
@@ -61,7 +62,7 @@ def _readings(program: str) -> str:
     except subprocess.TimeoutExpired:
         raise ValueError(f"{program} pmic_read_adc gave no answer within {DEADLINE_S:g} s") from None
     if done.returncode or not _rails(done.stdout):
-        message = " ".join((done.stderr or done.stdout).split())[:120] or "nothing"
+        message = brief(done.stderr or done.stdout) or "nothing"
         raise ValueError(
             f"{program} pmic_read_adc lists no rails (it printed: {message}): it needs a Raspberry Pi 5, and a user "
             "in the group `video`"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from edgecompress.core.errors import brief
 from edgecompress.techniques._pruning.channels import CoupledChannels, Size, Slot
 
 if TYPE_CHECKING:
@@ -196,4 +197,4 @@ def _check(name: str, places: Places, channels: int) -> None:
 def one_line(error: BaseException) -> str:
     """An error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {brief(lines[0])}" if lines else type(error).__name__

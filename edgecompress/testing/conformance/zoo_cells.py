@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgecompress.core import child_process, config, environments, registry
-from edgecompress.core.errors import EdgeError
+from edgecompress.core.errors import EdgeError, brief
 from edgecompress.core.model import CARD, Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.core.settings import Target, Variant
 from edgecompress.data import output_error, tensors
@@ -81,7 +81,7 @@ def _survived(runtime: str, cell: str, folder: Path) -> ZooOutcome:
         return zoo_cell(runtime, cell, folder)
     except Exception as error:  # the boundary: of converters and runtimes
         traceback.print_exc()
-        message = " ".join(str(error).split())[:300]
+        message = brief(str(error))
         return ZooOutcome(
             message if isinstance(error, (EdgeError, AssertionError)) else f"{type(error).__name__}: {message}"
         )

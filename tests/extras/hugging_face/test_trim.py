@@ -166,7 +166,7 @@ def test_the_command_writes_a_folder_that_is_a_source(tmp_path: Path, monkeypatc
     ("model", "data", "says"),
     [
         ("net", "nothing:fn", "no module|cannot be imported|nothing"),
-        ("demo", "a.jsonl", "needs? a tokenizer|trim takes"),
+        ("demo", "a.jsonl", "needs? a tokenizer|MODEL must be a Hugging Face folder"),
     ],
 )
 def test_what_has_no_tokens_is_refused(

@@ -202,6 +202,17 @@ def test_it_trains_and_what_was_trained_is_found_again(folder: Path, capsys: pyt
     assert "out/build.toml: already exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("model", ["folder", "net.onnx", "none"])
+def test_a_model_that_is_no_factory_is_refused_with_what_it_must_be(
+    model: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "folder").mkdir()
+    (folder / "folder" / "config.json").write_text("{}")
+    assert main(["schedule", "check", "s.yaml", model]) == 2
+    says = f"{model}: MODEL must be the factory of a torch net, pkg.mod:fn, or a source.toml that names one"
+    assert says in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option, value", [("epochs", 0), ("lr", -1.0), ("weight_decay", -1.0), ("teacher", "a:b")])
 def test_an_option_that_the_technique_refuses_is_named(option: str, value: float | str) -> None:
     facts = {"policies": [{"last": 3}], "flags": {}, "post_training": False}

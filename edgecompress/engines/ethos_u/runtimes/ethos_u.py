@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core import child_process
-from edgecompress.core.errors import StageFailed
+from edgecompress.core.errors import StageFailed, brief
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.litert import model_file, session
 from edgecompress.engines.litert import precision as litert_precision
@@ -115,7 +115,7 @@ def _broke(code: int, log: str) -> str:
         return f"Vela crashes on this file ({signal.Signals(-code).name})"
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     begin = next((place for place, line in enumerate(lines) if "Error: " in line), -1)  # it names the operator
-    return f"Vela: {' '.join(lines[begin:]).split('Error: ')[-1][:300] or f'exit code {code}'}"
+    return f"Vela: {brief(' '.join(lines[begin:]).split('Error: ')[-1]) or f'exit code {code}'}"
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from edgecompress.core.errors import CheckFailed, StageFailed
+from edgecompress.core.errors import CheckFailed, StageFailed, brief
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.litert import layer_outputs, session
 
@@ -74,7 +74,7 @@ def _load_error(message: str) -> CheckFailed | StageFailed:
     elif lacks := CUSTOM.search(message):
         what = f"does not support operator '{lacks[1]}'"
     else:
-        return StageFailed(f"runtime tflite cannot load the file: {' '.join(message.split())[:300]}")
+        return StageFailed(f"runtime tflite cannot load the file: {brief(message)}")
     return CheckFailed(
         f"tflite-runtime 2.14 {what}: the file needs a newer LiteRT on the device, "
         f"or a net without {lacks[1]} (for GATHER_ND: attention masks given as 4-D numbers)"

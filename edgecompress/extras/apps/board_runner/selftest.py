@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from edgecompress.core.errors import CheckFailed
+from edgecompress.core.errors import CheckFailed, brief
 from edgecompress.core.model import sha256_of
 from edgecompress.core.package_contents import CARD, listed
 from edgecompress.extras.apps import golden
@@ -40,7 +40,7 @@ def steps(card: Card, root: Path, opened: Callable[[], Predictor]) -> Iterator[S
         try:
             yield {"step": name, "ok": True, "detail": test(card, root / PAYLOAD, opened)}
         except Exception as error:  # whatever a damaged file makes a runtime raise: the step failed, and that is told
-            message = " ".join(str(error).split())[:300]
+            message = brief(str(error))
             detail = message if isinstance(error, CheckFailed) else f"{type(error).__name__}: {message}"
             yield {"step": name, "ok": False, "detail": detail}
             if name == "files":

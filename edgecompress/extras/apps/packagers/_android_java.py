@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import MissingDependency, StageFailed
+from edgecompress.core.errors import MissingDependency, StageFailed, brief
 from edgecompress.extras.apps.packagers._android_engines import Engine
 from edgecompress.extras.apps.render import FOLDER, render
 
@@ -107,7 +107,7 @@ def _run(command: Sequence[str]) -> None:
     if done.returncode:
         message = next((line for line in done.stderr.splitlines() if "error:" in line), done.stderr)
         tool = Path(command[0]).stem
-        raise StageFailed(f"packager 'android': {tool} refuses the wrapper: {message.strip()[:300]}; report this")
+        raise StageFailed(f"packager 'android': {tool} refuses the wrapper: {brief(message)}; report this")
 
 
 def javac() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core import child_process, home
-from edgecompress.core.errors import InputError, StageFailed
+from edgecompress.core.errors import InputError, StageFailed, brief
 from edgecompress.core.model import sha256_of
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _pip(requirement: str, platform: str, python: str, into: Path) -> None:
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=WAIT_S)
         errors = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.startswith("ERROR")]
-        why = errors[-1][:200] if errors else f"pip ended with code {done.returncode}"
+        why = brief(errors[-1]) if errors else f"pip ended with code {done.returncode}"
     except subprocess.TimeoutExpired:
         why = f"it took more than {WAIT_S} s"
     if len(list(into.glob("*.whl"))) != 1:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgecompress.core import home
-from edgecompress.core.errors import InputError, MissingDependency, StageFailed
+from edgecompress.core.errors import InputError, MissingDependency, StageFailed, brief
 from edgecompress.core.model import sha256_of
 
 NAME = "onnxruntime-web"
@@ -94,7 +94,7 @@ def _packed(work: Path) -> Path:
             "no archive"
         ]
         raise StageFailed(
-            f"{WANTED}: npm: {errors[0][:200]}; check the network and npm's settings and run the command again"
+            f"{WANTED}: npm: {brief(errors[0])}; check the network and npm's settings and run the command again"
         )
     return archives[0]
 
