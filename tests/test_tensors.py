@@ -199,6 +199,13 @@ def test_what_is_told_of_pictures_is_all_that_the_net_needs(has: int, size: int,
     assert preprocess.numbers(preprocess.geometry(raw, declared)[None], declared).shape[1:] == model, said
 
 
+def test_a_picture_for_a_net_of_any_size_is_not_resized() -> None:
+    side = Dim("side", 8, 64)
+    said = tensors.remedy((24, 40, 3), (1, side, side))
+    assert 'set layout = "NCHW", colour = "GRAY" in' in said and "resize" not in said
+    assert "check the preprocessing" in tensors.remedy((99, 99, 3), (1, side, side))
+
+
 @pytest.mark.parametrize(
     ("layout", "data", "model", "says"),
     [

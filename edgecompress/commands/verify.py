@@ -58,6 +58,8 @@ def _judged(verify_job: Job, walk: PlanRun, artifact: Artifact, origin: Origin, 
     judged = walk.outcomes["verify"]
     code = CheckFailed.exit_code if judged.status == "lost" else 0
     undecided = [check["says"] for check in judged.facts.get("checks", ()) if check["decision"] == "undecided"]
-    doubt = no_proof(walk, "verify", variant is not None and verification.is_trained(variant))
-    kept = "; ".join(["equal to its source within the limits", *undecided, *([f"undecided: {doubt}"] if doubt else [])])
+    trained = variant is not None and verification.is_trained(variant)
+    doubt = no_proof(walk, "verify", trained)
+    held = "within the limits, trained further than its source" if trained else "equal to its source within the limits"
+    kept = "; ".join([held, *undecided, *([f"undecided: {doubt}"] if doubt else [])])
     return Result(code or (UNDECIDED if doubt else 0), judged.reason or kept, outcomes=walk.outcomes)

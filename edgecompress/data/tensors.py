@@ -217,11 +217,7 @@ def remedy(data: Shape, model: Shape, layout: str = "") -> str:
     others = [i for i, (a, b) in enumerate(zip(data, model, strict=False)) if a != b]
     if len(data) == len(model) == 3 and len(others) == 1:
         axis, (has, takes) = others[0] + 1, (data[others[0]], model[others[0]])
-        if (
-            isinstance(has, int)
-            and isinstance(takes, int)
-            and (has == 1 or (axis == 1 and takes in CHANNELS and has in (*CHANNELS, ALPHA)))
-        ):
+        if isinstance(takes, int) and (has == 1 or (axis == 1 and takes in CHANNELS and has in (*CHANNELS, ALPHA))):
             return _of_channels(has, takes, axis)
     sizes = [[size for size in shape if isinstance(size, int)] for shape in (data, model)]
     whole = sizes == [[*data], [*model]] and math.prod(sizes[0]) == math.prod(sizes[1])
@@ -236,9 +232,10 @@ def _of_pictures(data: Shape, model: Shape, layout: str) -> str:
     """What to do about pictures [height, width, channels], by [preprocess] above all; "" of what are none."""
     first = model[0] in CHANNELS and model[2] not in CHANNELS
     height, width, channels = (*model[1:], model[0]) if first else model
-    has, resized = data[2], tuple(data[:2]) != (height, width)
-    audio = resized and has == 1 and layout  # it may be a spectrogram
-    if has not in (*CHANNELS, ALPHA) or channels not in CHANNELS or (resized and height != width) or audio:
+    has, resized = data[2], not fits((height, width), data[:2])
+    square = isinstance(height, int) and height == width
+    audio = has == 1 and layout  # it may be a spectrogram
+    if has not in (*CHANNELS, ALPHA) or channels not in CHANNELS or (resized and (audio or not square)):
         return ""
     told: dict[str, object] = {}
     if first != (layout == "NCHW"):
