@@ -53,6 +53,7 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.data.dynamic_axes",
     "edgecompress.formats.empty_model",
     "edgecompress.formats.mlpackage",
+    "edgecompress.formats.torch_decompositions",
     "edgecompress.formats.torch_faults",
     "edgecompress.formats.torch_paddings",
     "edgecompress.formats.torch_program",

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.operations import words
+from edgecompress.engines.coreml import convert
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,9 +40,9 @@ RIGHT: Mapping[str, Callable[..., bool]] = {
 
 def known(node: torch.fx.Node) -> bool:
     """Whether coremltools, once taught, converts an operator, and rightly."""
+    teach()
     from coremltools.converters.mil.frontend.torch import torch_op_registry
 
-    teach()
     name = torch_op_registry.sanitize_op_kind(node.target._schema.name)
     if name in UNABLE or torch_op_registry._TORCH_OPS_REGISTRY.get_func(name) is None:
         return False
@@ -50,7 +51,8 @@ def known(node: torch.fx.Node) -> bool:
 
 @cache
 def teach() -> None:
-    """Shows them to coremltools, which is imported."""
+    """Shows them to coremltools."""
+    convert.coremltools()
     from coremltools.converters.mil import register_torch_op
 
     aliases: dict[Any, list[str]] = {_average: [f"avg_pool{axes}d" for axes in (1, 2, 3)]}
