@@ -132,7 +132,8 @@ def _warnings_of(report: Report, variant: Variant, doubts: Sequence[str]) -> Ite
     listed = [op.name for op in (variant.verify.fallback if variant.verify else None) or ()]
     if fallback := listed or (variant.ops.fallback if variant.ops else None):
         those = ", ".join(map(str, fallback[:8]))
-        left = "left the accelerator" if accelerated(report) else "run outside the runtime's fast kernels"
+        run = "runs" if len(fallback) == 1 else "run"
+        left = "left the accelerator" if accelerated(report) else f"{run} outside the runtime's fast kernels"
         yield f"{plural(len(fallback), 'operator')} of {variant.name} {left}: {those}"
     if variant.verify:
         yield from _not_judged(variant.verify, doubts)

@@ -383,8 +383,10 @@ def _latency(standings: Standings, candidate: Candidate) -> tuple[Decision, str]
 
 
 def _apart(standings: Standings, name: str, chosen: str) -> str:
-    """`fp32 takes 1.92x (1.88–1.95) as long`."""
+    """`fp32 takes 1.92x (1.88–1.95) as long`; one session has no interval."""
     bound = standings.bound(name, chosen)
+    if bound and len(standings.of(name)) == 1:
+        return f"{name} takes {bound.ratio:.2f}x as long in one session"
     return f"{name} takes {_times(bound)} as long" if bound else f"{name} was {TOO_NOISY}"
 
 
