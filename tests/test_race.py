@@ -93,7 +93,7 @@ def test_the_fastest_ships_and_the_others_say_by_how_much_they_are_slower() -> N
     assert choice.table["a"]["verdict"] == choice.table["c"]["verdict"] == "slower"
     assert re.match(r"2\.00x \(1\.\d\d–2\.\d\d\) the time of b, left after \d round", choice.table["a"]["reason"])
     assert choice.table["b"]["verdict"] == "shipped"
-    assert choice.reason.startswith("the fastest that keeps the budget; c takes 1.50x (")
+    assert choice.reason.startswith("the fastest that keeps the budget; c takes 1.50x as long in one session")
 
 
 def test_the_order_of_a_round_is_rotated_and_its_number_orders_the_turns() -> None:
