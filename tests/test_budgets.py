@@ -74,3 +74,8 @@ def test_a_deploy_by_one_engine_reaches_no_more_than_its_budget() -> None:
 @pytest.mark.parametrize("folder", ["benchmarks", "tests"])
 def test_what_is_beside_the_package_is_within_its_budget(folder: str) -> None:
     assert lines((PACKAGE.parent / folder).rglob("*.py")) <= BUDGETS[folder]
+
+
+@pytest.mark.parametrize("page", BUDGETS["pages"])
+def test_a_page_that_everybody_reads_is_short(page: str) -> None:
+    assert lines([PACKAGE.parent / page]) <= BUDGETS["pages"][page]

@@ -57,6 +57,7 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.formats.torch_faults",
     "edgecompress.formats.torch_paddings",
     "edgecompress.formats.torch_program",
+    "edgecompress.formats.torch_replacements",
     "edgecompress.formats.torch_shortcuts",
     "edgecompress.device.input_buffers",
     "edgecompress.core.sandbox",
