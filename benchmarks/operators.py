@@ -118,7 +118,6 @@ def prepare(name: str, work: Path) -> dict[str, Any]:
     """One sample's artifacts, and the truth: torch in float64."""
     import numpy as np
     import torch
-    from torch.utils import _pytree as pytree
 
     sample = operator_nets.sample(name)
     facts = {
@@ -165,19 +164,23 @@ def prepare(name: str, work: Path) -> dict[str, Any]:
     if any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in graph.nodes):
         return facts | {"left": "random: it draws numbers"}
     facts["atens"] = sorted({str(n.target) for n in graph.nodes if n.op == "call_function"})
-    try:
-        wide = pytree.tree_map(
-            lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x, given
-        )
-        truth = operator_nets.Net(sample).double()(**wide)
-    except Exception:  # not in float64
-        truth = first
-    for who, values in (("truth", truth), ("torch", first)):
-        for n, value in values.items():
-            like = value if value.shape == first[n].shape else first[n]
-            plain = like.detach().resolve_conj().resolve_neg()
-            np.save(folder / f"{who}-{n}.npy", (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+    keep_truth(operator_nets.Net(sample).double(), given, first, folder)
     return facts
+
+
+def keep_truth(net: Any, given: Mapping[str, Any], answers: Mapping[str, Any], folder: Path) -> None:
+    """What the net answers in float64, or `answers` where it does not, and `answers`: what an engine is judged by."""
+    import numpy as np
+    import torch
+
+    try:
+        truth = net(**{n: x.double() for n, x in given.items()})
+    except Exception:  # not in float64
+        truth = answers
+    for who, values in (("truth", truth), ("torch", answers)):
+        for n, value in values.items():
+            like = (value if value.shape == answers[n].shape else answers[n]).detach().resolve_conj().resolve_neg()
+            np.save(folder / f"{who}-{n}.npy", (like.float() if like.dtype == torch.bfloat16 else like).numpy())
 
 
 def stage(call: str, inputs: Mapping[str, Artifact], out: Path, options: Mapping[str, Any]) -> Artifact:
