@@ -109,7 +109,7 @@ MISTAKES = {
     "a_command_that_there_is_not": Mistake("deply net.onnx", "no command 'deply', did you mean 'deploy'"),
     "an_option_that_there_is_not": Mistake("deploy net.onnx --taret x86", "--taret x86, did you mean '--target'"),
     "a_target_that_there_is_not": Mistake("plan --target x68", "no target 'x68', did you mean 'x86'"),
-    "a_microcontroller": Mistake("plan --target STM32-F4", "no target 'STM32-F4': of microcontrollers there"),
+    "a_microcontroller": Mistake("plan --target STM32-F4", "no target 'STM32-F4': for microcontrollers there"),
     "a_board_as_a_target": Mistake("plan --target rpi4", "no target 'rpi4': give --target arm64.*; --device rpi4 is"),
     "a_device_that_there_is_not": Mistake("plan --device raspi5", "no device 'raspi5', did you mean 'rpi5'"),
     "a_profile_that_there_is_not": Mistake("plan --profile quik", "no profile 'quik', did you mean 'quick'"),
