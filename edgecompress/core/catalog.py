@@ -26,8 +26,8 @@ SOURCE = DEMO / "source.toml"
 COMMAND_LINE = "command line"  # the origin of a value
 # What people call a target, by what to tell them; the first that has a word of the name counts. No name is like ours.
 MEANT: Mapping[str, str] = {
-    "stm32 mcu microcontroller cortexm esp32 esp8266 arduino rp2040 pico nrf5 teensy zephyr freertos tinyml tflm": "for "
-    "microcontrollers there is ethos-u55, Arm's NPU beside a Cortex-M; without that NPU, TensorFlow Lite Micro reads "
+    "stm32 mcu microcontroller cortexm esp32 esp8266 arduino rp2040 pico nrf5 teensy zephyr freertos tinyml tflm": "for"
+    " microcontrollers there is ethos-u55, Arm's NPU beside a Cortex-M; without that NPU, TensorFlow Lite Micro reads "
     "the model.tflite of its variant int8, which is not tested here",
     "iphone ipad": "give --target ios",
     "macbook macmini imac applesilicon": "give --target macos",
