@@ -10,7 +10,7 @@ import pytest
 
 from edgecompress.core import config, registry
 from edgecompress.core.model import REWRITES, Artifact, Context, Request, TensorSpec
-from edgecompress.formats import torch_decompositions, torch_program
+from edgecompress.formats import torch_decompositions, torch_faults, torch_program
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -42,6 +42,8 @@ def grid(places: torch.Tensor, padding: str, mode: str, corners: bool) -> Callab
 
 
 SMALL, PLANE = (3, 5), (1, 3, 5, 7)
+BAGS, VOXELS = torch.arange(12.0).reshape(4, 3).sin(), torch.arange(32.0).reshape(2, 2, 2, 2, 2).cos()
+MASK, PLACES = torch.tensor([True, False, True, False, True]), torch.tensor([[0, 2, 1, 0, 2], [1, 1, 0, 2, 0]])
 CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "asinh": (torch.asinh, SMALL),
     "acosh": (lambda x: torch.acosh(x.abs() + 1.5), SMALL),
@@ -67,6 +69,10 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "clamp by tensors": (lambda x: torch.clamp(x, x.flip(0), x.flip(1)), SMALL),
     "weighted loss": (lambda x: F.nll_loss(x, torch.tensor([1, 0, 2]), torch.arange(5.0)), SMALL),
     "written in place": (written, SMALL),
+    "pool with places": (lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), (1, 3, 4, 6)),
+    "pool to the ceiling": (lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), (1, 2, 3, 6)),
+    "bags": (lambda x: F.embedding_bag(BAGS, (x > 0).long() + 1, mode="mean", padding_idx=2), SMALL),
+    "volumes": (lambda x: F.conv_transpose3d(F.conv3d(x, VOXELS), VOXELS, stride=2, output_padding=1), (1, 2, 4, 5, 5)),
     "nearest by no whole factor": (lambda x: F.interpolate(x, size=(7, 9)), PLANE),
 }
 
@@ -89,6 +95,67 @@ def test_each_engine_computes_what_it_has_no_operator_for(runtime: str, name: st
     made = engine.export(Request({"model": model}, tmp_path / "file", options, Context(batch=shape[0])))
     (answer,) = engine.open(made, 1).run({"x": x.numpy()}).values()
     np.testing.assert_allclose(np.reshape(answer, expected.shape), expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+REPLACED: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
+    "max_pool1d_with_indices": (lambda x: F.max_pool1d(x.round(), 3, 2, 1, return_indices=True)[1], PLANE[:3]),
+    "max_pool2d_with_indices": (lambda x: F.max_pool2d(x.round(), 3, 1, 1, 2, True, return_indices=True)[1], PLANE),
+    "max_pool3d_with_indices": (lambda x: F.max_pool3d(x.round(), 2, 1, return_indices=True)[1], (1, 2, 3, 4, 5)),
+    "max_pool2d": (lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True), (2, 6, 8)),
+    "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x.round(), (2, 3), return_indices=True)[1], PLANE),
+    "adaptive_avg_pool3d": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 1)), (1, 2, 3, 4, 5)),
+    "conv3d": (lambda x: F.conv3d(x, VOXELS, BAGS[0, :2], 2, 1, 2), (1, 2, 5, 6, 7)),
+    "conv3d of equal sizes": (lambda x: F.conv3d(x, VOXELS, padding="same", dilation=2), (2, 5, 6, 7)),
+    "conv_transpose1d": (lambda x: F.conv_transpose1d(x, BAGS[:, None], None, 3, 1, 2, 2, 2), (1, 4, 5)),
+    "conv_transpose3d": (lambda x: F.conv_transpose3d(x, VOXELS, None, 2, 1, 1, 1, 2), (2, 3, 4, 5)),
+    "cummax": (lambda x: x.round().cummax(1)[1], SMALL),
+    "cumprod": (lambda x: x.cumprod(0), SMALL),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), SMALL),
+    "diagonal": (lambda x: x.diagonal(-1, 3, 1), PLANE),
+    "unfold": (lambda x: x.unfold(1, 3, 2), SMALL),
+    "flip": (lambda x: x.flip([0, 2]), PLANE[1:]),
+    "split": (lambda x: torch.stack([part.sum() for part in x.split(2, 1)]), SMALL),
+    "bucketize": (lambda x: torch.bucketize(x, BAGS[0].sort()[0], right=True), SMALL),
+    "masked_scatter": (lambda x: x.masked_scatter(MASK, x.flip(0)), SMALL),
+    "scatter_add": (lambda x: x.scatter_add(0, PLACES, x.flip(0)), SMALL),
+    "scatter_reduce": (lambda x: x.scatter_reduce(0, PLACES, x, "mean", include_self=False), SMALL),
+    "embedding_bag": (lambda x: F.embedding_bag(PLACES[0], x, torch.tensor([0, 2, 2]), mode="max"), (4, 3)),
+    "var": (lambda x: x.var(), SMALL),
+    "max": (lambda x: x.max(), SMALL),
+    "floor_divide": (lambda x: x.floor_divide(0.3), SMALL),
+    "div": (lambda x: torch.div(x, x.flip(0), rounding_mode="floor"), SMALL),
+    "logical_xor": (lambda x: torch.logical_xor(x > 0, x.flip(0)), SMALL),
+    "signbit": (lambda x: (x.round() * 0).signbit(), SMALL),
+    "sum": (lambda x: x[0, 0].sum(0), SMALL),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_replacement_computes_what_torch_does(name: str) -> None:
+    call, shape = REPLACED[name]
+    x, word = torch.randn(shape, generator=torch.Generator().manual_seed(0)), name.partition(" ")[0]
+    program, facts = torch_decompositions.simpler(
+        exported(call, x), lambda node: node.target._opname.strip("_") != word
+    )
+    torch.testing.assert_close(program.module()(x), call(x), rtol=1e-4, atol=1e-5)
+    assert word in str(facts[REWRITES])
+
+
+def test_an_error_names_the_operator_in_front_of_a_reshape_that_broke() -> None:
+    program = exported(
+        lambda x: torch.linalg.cross(x.reshape(5, 3), x.reshape(5, 3).flip(0)).reshape(15), torch.ones(15)
+    )
+
+    def convert(node: torch.fx.Node) -> None:
+        if node.name == "reshape_2":
+            raise ValueError("shape")
+
+    with pytest.raises(ValueError, match="shape") as raised:
+        for node in program.graph.nodes:
+            convert(node)
+    broke = torch_faults.culprit(raised.value, program)
+    assert broke is not None and broke.target._opname == "linalg_cross"
+    assert "operator aten.linalg_cross" in torch_faults.told(raised.value, program)
 
 
 @pytest.mark.parametrize("corners", [False, True])

@@ -7,14 +7,14 @@ again until it knows all of them, or nothing replaces one. A program of operator
 
 from __future__ import annotations
 
-import contextlib
+import operator
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import REWRITES
-from edgecompress.formats import torch_replacements
+from edgecompress.formats import torch_faults, torch_replacements
 from edgecompress.formats.torch_program import module_of
 
 if TYPE_CHECKING:
@@ -29,30 +29,35 @@ def simpler(
     program: torch.export.ExportedProgram, knows: Callable[[torch.fx.Node], bool]
 ) -> tuple[torch.export.ExportedProgram, dict[str, Json]]:
     """The program, and the facts that tell what was replaced: {"rewrites": {SAYS: [operator of layer]}}, or nothing."""
-    told, prims = dict[str, None](), set[object]()
+    told, kept = dict[str, None](), set[object]()
     for _ in range(ROUNDS):
         nodes = [node for node in program.graph.nodes if node.op == "call_function" and hasattr(node.target, "_schema")]
         written = [node for node in nodes if _writes_for_others(node)]
-        lacking = {n.target for n in nodes if n.target not in prims and not knows(n) and not _places_are_read(n)}
-        if not lacking and not written:
-            break
-        tables = _tables()
-        found = {op: next((each[op] for each in tables if op in each), None) for op in lacking}
-        chosen = {op: how for op, how in found.items() if how}
+        lacking = {n.target for n in nodes if n.target not in kept and not knows(n)}
+        chosen = {op: how for op, how in ((op, _found(op)) for op in lacking) if how}
         if not chosen and not written:
             break
-        made = program.run_decompositions(chosen)  # what is written in place is written anew, too
+        try:
+            made = program.run_decompositions(chosen)  # what is written in place is written anew, too
+            targets = {node.target for node in made.graph.nodes if node.op == "call_function"}
+            if prims := {op: op.impl_aten for op in targets if getattr(op, "namespace", "") == "prims"}:
+                made = made.run_decompositions(prims)  # no engine has them
+        except Exception:  # torch has no error of its own: the converter says what it lacks
+            break
         if made.graph_signature.buffers_to_mutate:
             break  # what it writes to itself would become outputs
-        if any(getattr(node.target, "namespace", "") == "prims" for node in made.graph.nodes):  # which no engine has
-            last = {op for op in chosen if not any(op in each for each in tables[:-1])}
-            if not last:
-                break
-            prims |= last
+        if circle := prims and {node.target for node in made.graph.nodes} & chosen.keys():
+            kept |= circle
             continue
         told |= {f"{n.target._opname} of {module_of(n)}": None for n in nodes if n.target in chosen or n in written}
         program = made
     return program, {REWRITES: {SAYS: [*told]}} if told else {}
+
+
+def _found(op: Any) -> Callable[..., object] | None:
+    """What computes an operator by others: of the first table that has it, or its own definition by others."""
+    own = op.decompose if op._can_decompose() else None
+    return next((table[op] for table in _tables() if op in table), own)
 
 
 @cache
@@ -64,10 +69,9 @@ def _tables() -> tuple[Mapping[object, Callable[..., object]], ...]:
     return torch_replacements.table(), torch.export.default_decompositions(), decomposition_table
 
 
-def _places_are_read(node: torch.fx.Node) -> bool:
-    """Whether a replacement, which finds values alone, would lack what the net reads."""
-    named = node.target._opname in torch_replacements.VALUES
-    return named and any(user.args[1] and user.users for user in node.users)
+def places_are_read(node: torch.fx.Node) -> bool:
+    """Whether a net reads not only the values of an operator's first output, but also the second: where they are."""
+    return any(user.target is operator.getitem and user.args[1] == 1 and user.users for user in node.users)
 
 
 def _writes_for_others(node: torch.fx.Node) -> bool:
@@ -90,18 +94,25 @@ def retried(
 
     Raises what the converter raised of the program as it was given: that names the operators that its author wrote.
     """
-    try:
-        made, error = convert(program), None
-    except Exception as raised:
-        made, error = None, raised
-    if made is not None and not broken(made):
-        return made, {}
-    with contextlib.suppress(Exception):  # of torch, and of the converter once more
-        other, facts = simpler(program, knows)
-        if facts:
-            return convert(other), facts
-    if made is None:
-        raise error or AssertionError
+    lost, facts = set[object](), dict[str, Json]()
+    first: Exception | None = None
+    made: T | None = None
+    for _ in range(ROUNDS):
+        try:
+            made = convert(program)
+            if not broken(made):
+                return made, facts
+        except Exception as error:
+            first = first or error
+            if node := torch_faults.culprit(error, program):
+                lost.add(node.target)
+        program, more = simpler(program, lambda node: knows(node) and node.target not in lost)
+        if not more:
+            break
+        facts = together(facts, more)
+    if first:
+        raise first
+    assert made is not None
     return made, {}
 
 

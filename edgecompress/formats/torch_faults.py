@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
+from operator import getitem, is_not
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgecompress.core.errors import first_line
@@ -73,11 +77,50 @@ def told(
         layer = _layer(program, lambda node: name in str(node.target))
         return f"it does not convert the operator {operator}{layer}: {NO_OPERATOR} ({says})"
     nodes = program.graph.nodes if program is not None and knows else ()
-    if node := next((n for n in nodes if hasattr(n.target, "_schema") and knows and not knows(n)), None):
+    lacking = (n for n in nodes if hasattr(n.target, "_schema") and knows and not knows(n))
+    if node := next(lacking, None) or (culprit(error, program) if program is not None else None):
         layer = _layer(program, lambda each: each is node)
         name = node.target._schema.name.replace("::", ".")
         return f"it does not convert the operator {name}{layer}: {NO_OPERATOR} ({says})"
     return says
+
+
+def culprit(error: BaseException, program: torch.export.ExportedProgram) -> torch.fx.Node | None:
+    """The operator of a program that a converter was at when it broke, by what its innermost functions held.
+
+    Before a reshape it is the operator in front: that one's shape came out wrong.
+    """
+    named = defaultdict[str, list[Any]](list)
+    for node in program.graph.nodes:
+        if node.op == "call_function" and hasattr(node.target, "_schema"):
+            named[node.target._opname.strip("_")].append(node)
+            named[str(node.target)].append(node)
+    cause: BaseException | None = error
+    while cause:
+        for frame, _ in reversed([*traceback.walk_tb(cause.__traceback__)]):
+            for value in frame.f_locals.values():
+                alike = named[_word(value)] if type(value).__name__.endswith("Node") else []
+                if not alike:
+                    continue
+                within = getattr(value, "parent", None) or value.graph
+                count = sum(
+                    _word(each) == _word(value) for each in itertools.takewhile(partial(is_not, value), within.nodes)
+                )
+                node = alike[min(count, len(alike) - 1)]
+                while node is not None and node.target._opname in ("reshape", "view", "_unsafe_view", "clone"):
+                    before = node.args[0]
+                    while before.target is getitem:
+                        before = before.args[0]
+                    node = before if hasattr(before.target, "_schema") else None
+                if node is not None:
+                    return node
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _word(node: Any) -> str:
+    """What operator a node is of: coremltools' say it as their kind, torch's as their target."""
+    return str(getattr(node, "kind", None) or getattr(node, "target", None)).strip("_")
 
 
 def _of(program: torch.export.ExportedProgram | None, has: Callable[[Any], bool]) -> str:

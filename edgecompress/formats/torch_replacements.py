@@ -6,8 +6,9 @@ for arguments that it is not for: the operator then stays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -54,8 +55,40 @@ def fmin(x: Tensor, y: Tensor) -> Tensor:
     return y.where(x != x, x.where(y != y, x.minimum(y)))
 
 
+def signbit(x: Tensor) -> Tensor:
+    return (x < 0) | ((x == 0) & (1 / x < 0)) if x.is_floating_point() else x < 0
+
+
+def angle(x: Tensor) -> Any:
+    return NotImplemented if x.is_complex() else (x < 0).to(x.dtype) * math.pi
+
+
 def fmod(x: Tensor, y: Tensor | float) -> Any:
     return x - y * trunc(x / y) if x.is_floating_point() else NotImplemented
+
+
+def exp2(x: Tensor) -> Tensor:
+    return (x * math.log(2)).exp()
+
+
+def floor_divide(x: Tensor, y: Any) -> Any:
+    return (x / y).floor() if x.is_floating_point() else NotImplemented
+
+
+def divided(x: Tensor, y: Any, *, rounding_mode: str | None) -> Any:
+    return floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
+
+
+def logical_xor(x: Tensor, y: Tensor) -> Tensor:
+    return (x != 0) != (y != 0)
+
+
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    return (x * x + y * y).sqrt()
+
+
+def erfc(x: Tensor) -> Tensor:
+    return 1 - x.erf()
 
 
 def lerp(x: Tensor, y: Tensor, weight: Tensor | float) -> Tensor:
@@ -99,6 +132,39 @@ def var_mean(x: Tensor, axes: Any = None, *, correction: float | None = 1, keepd
     count = reduce(lambda whole, axis: whole * x.shape[axis], axes, 1) - (1 if correction is None else correction)
     var = ((x - mean) * (x - mean)).sum(axes, keepdim=keepdim) / max(count, 0)
     return var, mean if keepdim else x.mean(axes)
+
+
+def var(x: Tensor, axes: Any = None, *, correction: float | None = 1, keepdim: bool = False) -> Tensor:
+    found: Tensor = var_mean(x, axes, correction=correction, keepdim=keepdim)[0]
+    return found
+
+
+def batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, _: float, eps: float
+) -> tuple[Tensor, ...]:
+    """By the statistics that it has; of its own there are none."""
+    mean, scale = (
+        t.reshape(-1, *[1] * (x.dim() - 2)) for t in (mean, (var + eps).rsqrt() * (1 if weight is None else weight))
+    )
+    made = (x - mean) * scale
+    if bias is not None:
+        made = made + bias.reshape(mean.shape)
+    return made, x.new_zeros(0), x.new_zeros(0)
+
+
+def of_one(made: Callable[[Tensor], Tensor]) -> Replacement:
+    """What a reduction along an axis makes of a tensor that has none."""
+    return lambda x, *_, **more: NotImplemented if x.dim() else made(x)
+
+
+def extreme(name: str) -> Replacement:
+    """The largest or least number of all, along each axis by name."""
+    return lambda x: getattr(x, name)(list(range(x.dim())))
+
+
+def logcumsumexp(x: Tensor, axis: int) -> Tensor:
+    top = x.amax(axis, keepdim=True)
+    return (x - top).exp().cumsum(axis).log() + top
 
 
 def prod(x: Tensor, axis: int, keepdim: bool = False, *, dtype: Any = None) -> Any:
@@ -168,8 +234,132 @@ def median_of_all(x: Tensor) -> Tensor:
     return kthvalue(x.reshape(-1), (x.numel() + 1) // 2, 0)[0]
 
 
+def diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Any:
+    import torch
+
+    x = x.movedim((first, second), (-2, -1))
+    height, width = x.shape[-2:]
+    begin, length = max(-offset, 0) * width + max(offset, 0), min(height + min(offset, 0), width - max(offset, 0))
+    if length <= 0:
+        return NotImplemented
+    return x.reshape(*x.shape[:-2], -1).index_select(-1, torch.arange(length) * (width + 1) + begin)
+
+
+def cumulative(best: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """The best so far, and the last place that has it: of twice as many each time."""
+    import torch
+
+    if not x.dim():
+        return x, _no_places(x)
+    x, step = x.movedim(axis, -1), 1
+    places = torch.arange(x.shape[-1]).expand(x.shape)
+    while step < x.shape[-1]:
+        (before, now), (old, new) = ((t[..., :-step], t[..., step:]) for t in (x, places))
+        values = best(before, now)
+        x = torch.cat([x[..., :step], values], -1)
+        places = torch.cat([places[..., :step], new.where(values == now, old)], -1)
+        step *= 2
+    return x.movedim(-1, axis), places.movedim(-1, axis)
+
+
+def cumprod(x: Tensor, axis: int, *, dtype: Any = None) -> Tensor:
+    import torch
+
+    x, step = x if dtype is None else x.to(dtype), 1
+    while x.dim() and step < x.shape[axis]:
+        length = x.shape[axis] - step
+        x = torch.cat([x.narrow(axis, 0, step), x.narrow(axis, step, length) * x.narrow(axis, 0, length)], axis)
+        step *= 2
+    return x
+
+
+def flip(x: Tensor, axes: Sequence[int]) -> Any:
+    """One axis after the other."""
+    return NotImplemented if len(axes) == 1 else reduce(lambda turned, axis: turned.flip([axis]), axes, x)
+
+
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    mask = mask.expand(x.shape)
+    places = (mask.reshape(-1).long().cumsum(0) - 1).clamp(0, source.numel() - 1)
+    return source.reshape(-1).index_select(0, places).reshape(x.shape).where(mask, x)
+
+
 def transposed(x: Tensor) -> Any:
     return NotImplemented if x.is_complex() else x.transpose(-2, -1)
+
+
+def bucketize(x: Tensor, edges: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    """How many edges lie below each number, or as far as it where `right`."""
+    import torch
+
+    below = edges <= x.unsqueeze(-1) if right else edges < x.unsqueeze(-1)
+    return below.to(torch.int32 if out_int32 else torch.int64).sum(-1)
+
+
+def scatter_add(x: Tensor, axis: int, index: Tensor, source: Tensor) -> Any:
+    """Of as much of the source as the index has."""
+    if index.shape == source.shape:
+        return NotImplemented
+    return x.scatter_add(axis, index, source[tuple(slice(n) for n in index.shape)])
+
+
+def scatter_reduce(x: Tensor, axis: int, index: Tensor, source: Tensor, how: str, *, include_self: bool = True) -> Any:
+    import torch
+
+    if how not in ("sum", "mean"):
+        return NotImplemented
+    source = source[tuple(slice(n) for n in index.shape)]
+    kept = x if include_self else x.scatter(axis, index, 0.0)
+    total = kept.scatter_add(axis, index, source)
+    if how == "sum":
+        return total
+    ones = torch.ones_like(x) if include_self else torch.ones_like(x).scatter(axis, index, 0.0)
+    return total / ones.scatter_add(axis, index, torch.ones_like(source)).clamp(min=1)
+
+
+def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    import torch
+
+    axis %= max(x.dim(), 1)
+    places = torch.arange((x.shape[axis] - size) // step + 1).unsqueeze(1) * step + torch.arange(size)
+    found = x.index_select(axis, places.flatten()) if x.dim() else x.expand(places.numel())
+    return found.unflatten(axis, places.shape).movedim(axis + 1, -1)
+
+
+def embedding_bag(
+    weight: Tensor,
+    index: Tensor,
+    offsets: Tensor,
+    _scaled: bool = False,
+    mode: int = 0,
+    _sparse: bool = False,
+    factors: Tensor | None = None,
+    last: bool = False,
+    padding: int = -1,
+) -> tuple[Tensor, ...]:
+    """Sums (`mode` 0), means or largest of the rows of each bag, by which rows lie in it."""
+    import torch
+
+    begins = (offsets[:-1] if last else offsets).unsqueeze(1)
+    bag = (begins <= torch.arange(index.numel())).long().sum(0) - 1
+    inside = torch.arange(begins.shape[0]).unsqueeze(1) == bag
+    if padding >= 0:
+        inside = inside & (index != padding)
+    rows = weight.index_select(0, index)
+    rows = rows if factors is None else rows * factors.unsqueeze(1)
+    number = inside.to(rows.dtype).sum(1, keepdim=True)
+    if mode == 2:
+        most = rows.where(inside.unsqueeze(2), float("-inf")).amax(1)
+        found = most.where(number > 0, 0.0)
+    else:
+        found = inside.to(rows.dtype).matmul(rows)
+        found = found / number.clamp(min=1.0) if mode == 1 else found
+    return found, *(_no_places(offsets) for _ in range(3))
+
+
+def split(x: Tensor, size: int, axis: int = 0) -> list[Tensor]:
+    length = x.shape[axis]
+    return [x.narrow(axis, begin, min(size, length - begin)) for begin in range(0, length, size)]
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
@@ -196,14 +386,18 @@ def _no_places(x: Tensor) -> Tensor:
 # --------------------------------------------------------------------------- pools
 
 
-def max_pool3d(
-    x: Tensor, kernel: Sizes, stride: Sizes = (), pad: Sizes = 0, step: Sizes = 1, ceil: bool = False
+def max_pool(
+    axes: int, x: Tensor, kernel: Sizes, stride: Sizes = (), pad: Sizes = 0, step: Sizes = 1, ceil: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The values; in the place of theirs, zeros (VALUES)."""
-    for i, how in enumerate(zip(_three(kernel), _three(stride or kernel), _three(pad), _three(step), strict=True)):
-        parts, _ = _windows(x, i - 3, (*how, ceil), float("-inf"))
+    """The values, and the place of each in the map, the first one where several are the largest."""
+    places = _numbered(x, axes)
+    hows = [_each(sizes, axes) for sizes in (kernel, stride or kernel, pad, step)]
+    for i in range(-1, -axes - 1, -1):
+        how = (*(each[i] for each in hows), ceil)
+        parts, _ = _windows(x, i, how, float("-inf"))
         x = reduce(lambda a, b: a.maximum(b), parts)
-    return x, _no_places(x)
+        places = _first(parts, _windows(places, i, how, 0)[0], x)
+    return x, places
 
 
 def avg_pool3d(
@@ -216,7 +410,7 @@ def avg_pool3d(
     by: int | None = None,
 ) -> Tensor:
     """`padded`: the padding counts; `by`: what each sum is divided by, not by how many numbers it has."""
-    for i, how in enumerate(zip(_three(kernel), _three(stride or kernel), _three(pad), strict=True)):
+    for i, how in enumerate(zip(*(_each(sizes, 3) for sizes in (kernel, stride or kernel, pad)), strict=True)):
         length, width = x.shape[i - 3], how[0]
         parts, first = _windows(x, i - 3, (*how, 1, ceil), 0.0)
         x = reduce(lambda a, b: a + b, parts)
@@ -227,18 +421,70 @@ def avg_pool3d(
     return x / by if by else x
 
 
-def adaptive_max_pool(x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The values; in the place of theirs, zeros (VALUES)."""
+def max_pool2d(
+    x: Tensor, kernel: Sizes, stride: Sizes = (), pad: Sizes = 0, step: Sizes = 1, ceil: bool = False
+) -> Any:
+    """Without `ceil_mode`: behind its end, where the last windows reach to, the last numbers stand once more."""
     import torch
 
-    for axis, size in enumerate(sizes, -len(sizes)):
-        length = x.shape[axis]
-        ends = [(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
-        x = torch.cat([x.narrow(axis, a, b - a).amax(axis, keepdim=True) for a, b in ends], axis)
-    return x, _no_places(x)
+    hows = [_each(sizes, 2) for sizes in (kernel, stride or kernel, pad, step)]
+    behind = [_reach(x.shape[i], [how[i] for how in hows], ceil)[1] for i in (-2, -1)]
+    if not ceil and hows[3] == [1, 1]:
+        return NotImplemented
+    if hows[3] != [1, 1] or (any(behind) and any(hows[2])):
+        return max_pool(2, x, kernel, stride, pad, step, ceil)[0]
+    widths = [0, behind[1], 0, behind[0]]
+    batch = x if x.dim() == 4 else x.unsqueeze(0)
+    more = torch.nn.functional.pad(batch, widths, "replicate") if any(widths) else batch
+    made = torch.nn.functional.max_pool2d(more, *hows[:3])
+    return made if batch is x else made.squeeze(0)
 
 
-def _windows(x: Tensor, axis: int, how: tuple[int, int, int, int, bool], edge: float) -> tuple[list[Tensor], Tensor]:
+def adaptive_avg_pool(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    import torch
+
+    for axis in range(-1, -len(sizes) - 1, -1):
+        parts = [x.narrow(axis, a, b - a).mean(axis, keepdim=True) for a, b in _uneven(x.shape[axis], sizes[axis])]
+        x = torch.cat(parts, axis)
+    return x
+
+
+def adaptive_max_pool(x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """As `max_pool` of the windows that torch says."""
+    import torch
+
+    places = _numbered(x, len(sizes))
+    for axis in range(-1, -len(sizes) - 1, -1):
+        found = []
+        for begin, end in _uneven(x.shape[axis], sizes[axis]):
+            best = x.narrow(axis, begin, end - begin).amax(axis, keepdim=True)
+            parts, spots = ([t.narrow(axis, i, 1) for i in range(begin, end)] for t in (x, places))
+            found.append((best, _first(parts, spots, best)))
+        x, places = (torch.cat(each, axis) for each in zip(*found, strict=True))
+    return x, places
+
+
+def _uneven(length: int, windows: int) -> list[tuple[int, int]]:
+    """Where each window of an adaptive pool begins and ends."""
+    return [(i * length // windows, -(-(i + 1) * length // windows)) for i in range(windows)]
+
+
+def _numbered(x: Tensor, axes: int) -> Tensor:
+    """The places of a map: 0, 1, 2 and so on, along its last axis first."""
+    import torch
+
+    return torch.arange(math.prod(x.shape[-axes:])).reshape(x.shape[-axes:])
+
+
+def _first(parts: Sequence[Tensor], places: Sequence[Tensor], best: Tensor) -> Tensor:
+    """The place of the first of some tensors that is the best."""
+    found = places[-1].expand(best.shape)
+    for part, place in zip(parts[-2::-1], places[-2::-1], strict=True):
+        found = place.where(part == best, found)
+    return found
+
+
+def _windows(x: Tensor, axis: int, how: tuple[Any, ...], edge: float) -> tuple[list[Tensor], Tensor]:
     """A pool along an axis: for each place of its kernel what is there in all windows, and where each window begins.
 
     `how`: kernel, stride, padding, dilation and whether the last window may reach beyond the padding.
@@ -246,21 +492,127 @@ def _windows(x: Tensor, axis: int, how: tuple[int, int, int, int, bool], edge: f
     import torch
 
     kernel, stride, pad, step, ceil = how
-    length, reach = x.shape[axis], step * (kernel - 1) + 1
-    room = length + 2 * pad - reach
-    out = (-(-room // stride) if ceil else room // stride) + 1
-    out -= ceil and (out - 1) * stride >= length + pad  # no window begins in the padding behind
+    length = x.shape[axis]
+    out, behind = _reach(length, (kernel, stride, pad, step), ceil)
     end = (out - 1) * stride + 1
-    behind = max(end - 1 + reach - length - pad, 0)
     widths = [0] * (2 * (x.dim() - 1 - axis % x.dim())) + [pad, behind]
+    if not x.is_floating_point():  # the places of numbers: that of none is never taken
+        begins = torch.arange(out) * stride - pad
+        return [x.index_select(axis, (begins + i * step).clamp(0, length - 1)) for i in range(kernel)], begins
     padded = torch.nn.functional.pad(x, widths, value=edge) if pad or behind else x
     parts = [torch.ops.aten.slice.Tensor(padded, axis, i * step, i * step + end, stride) for i in range(kernel)]
     return parts, torch.arange(out) * stride - pad
 
 
-def _three(sizes: Sizes) -> list[int]:
+def _reach(length: int, how: Sequence[int], ceil: bool) -> tuple[int, int]:
+    """How many windows a pool has along an axis, how far the last one reaches beyond it (`how` as in `_windows`)."""
+    kernel, stride, pad, step = how
+    reach = step * (kernel - 1) + 1
+    room = length + 2 * pad - reach
+    out = (-(-room // stride) if ceil else room // stride) + 1
+    out -= ceil and (out - 1) * stride >= length + pad  # no window begins in the padding behind
+    return out, max((out - 1) * stride + reach - length - pad, 0)
+
+
+def _each(sizes: Sizes, axes: int) -> list[int]:
     given = [sizes] if isinstance(sizes, int) else list(sizes)
-    return given * 3 if len(given) == 1 else given
+    return given * axes if len(given) == 1 else given
+
+
+# --------------------------------------------------------------------------- convolutions
+
+
+def conv3d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    pad: Sizes = 0,
+    step: Sizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """A convolution of planes for each layer of the kernel, and the sum of them."""
+    import torch
+
+    strides, pads, steps = (_each(sizes, 3) for sizes in (stride, pad, step))
+    batch = x if x.dim() == 5 else x.unsqueeze(0)
+    parts, _ = _windows(batch, 2, (weight.shape[2], strides[0], pads[0], steps[0], False), 0.0)
+    terms = []
+    for i, part in enumerate(parts):
+        planes = part.transpose(1, 2).flatten(0, 1)
+        made = torch.nn.functional.conv2d(planes, weight[:, :, i], None, strides[1:], pads[1:], steps[1:], groups)
+        terms.append(made.unflatten(0, (batch.shape[0], -1)).transpose(1, 2))
+    whole = reduce(lambda a, b: a + b, terms)
+    whole = whole if bias is None else whole + bias.reshape(-1, 1, 1, 1)
+    return whole if batch is x else whole.squeeze(0)
+
+
+def conv3d_padded(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = 1, padding: str = "valid", *more: Any
+) -> Tensor:
+    import torch
+
+    if padding == "same":
+        reach = [n * (k - 1) for n, k in zip(_each(more[0] if more else 1, 3), weight.shape[2:], strict=True)]
+        x = torch.nn.functional.pad(x, [n for r in reversed(reach) for n in (r // 2, r - r // 2)])
+    return conv3d(x, weight, bias, stride, 0, *more)
+
+
+def conv_transposed(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = 1,
+    pad: Sizes = 0,
+    more: Sizes = 0,
+    groups: int = 1,
+    step: Sizes = 1,
+) -> Any:
+    """Without padding, its edges cut off; without groups; without dilation, its weights set apart by zeros.
+
+    Over volumes that have no padding, a convolution of voxels set apart by zeros.
+    `more`: what is added to each axis's end.
+    """
+    import torch
+
+    axes = weight.dim() - 2
+    stride, pad, more, step = (_each(sizes, axes) for sizes in (stride, pad, more, step))
+    rest = [max(0, m - p) for m, p in zip(more, pad, strict=True)]
+    batch = x if x.dim() == weight.dim() else x.unsqueeze(0)
+    if axes < 3 and batch is x and not any(pad):
+        if groups > 1:
+            each = zip(x.chunk(groups, 1), weight.chunk(groups), strict=True)
+            made = torch.cat(
+                [getattr(torch.nn.functional, name)(a, w, None, stride, 0, rest, 1, step) for a, w in each], 1
+            )
+            return made if bias is None else made + bias.reshape(-1, *[1] * axes)
+        if all(n == 1 for n in step):
+            return NotImplemented
+        return getattr(torch.nn.functional, name)(x, _set_apart(weight, step), bias, stride, 0, rest)
+    if axes == 3 and (any(rest) or not any(pad)):
+        made = _set_apart(batch, stride)
+        reach = [s * (n - 1) for s, n in zip(step, weight.shape[2:], strict=True)]
+        widths = [n for i in (2, 1, 0) for n in (reach[i] - pad[i], reach[i] - pad[i] + more[i])]
+        turned = weight.flip([2, 3, 4]).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
+        made = torch.nn.functional.conv3d(torch.nn.functional.pad(made, widths), turned, bias, 1, 0, step, groups)
+    else:
+        made = getattr(torch.nn.functional, name)(batch, weight, bias, stride, 0, rest, groups, step)
+        for i in range(-axes, 0):
+            size = (x.shape[i] - 1) * stride[i] - 2 * pad[i] + step[i] * (weight.shape[i] - 1) + more[i] + 1
+            made = made.narrow(i, pad[i], size)
+    return made if batch is x else made.squeeze(0)
+
+
+def _set_apart(x: Tensor, stride: Sequence[int]) -> Tensor:
+    """With zeros between the numbers of the last axes, as many as makes them `stride` apart."""
+    import torch
+
+    for i, n in enumerate(stride, -len(stride)):
+        last = x.movedim(i, -1)
+        apart = torch.nn.functional.pad(last.reshape(-1, last.shape[-1], 1), [0, n - 1])
+        x = apart.reshape(*last.shape[:-1], -1).narrow(-1, 0, (last.shape[-1] - 1) * n + 1).movedim(-1, i)
+    return x
 
 
 # --------------------------------------------------------------------------- samples of volumes
@@ -299,8 +651,6 @@ def _place(at: Tensor, size: int, padding: int, corners: bool) -> Tensor:
 
 # --------------------------------------------------------------------------- all of them
 
-VALUES = ("adaptive_max_pool2d", "adaptive_max_pool3d", "max_pool3d_with_indices")  # these find no places
-
 TABLE: dict[str, Replacement] = {
     "acosh": acosh,
     "asinh": asinh,
@@ -310,6 +660,16 @@ TABLE: dict[str, Replacement] = {
     "softplus": softplus,
     "fmax": fmax,
     "fmin": fmin,
+    "exp2": exp2,
+    "floor_divide": floor_divide,
+    "floor_divide.Scalar": floor_divide,
+    "div.Tensor_mode": divided,
+    "div.Scalar_mode": divided,
+    "logical_xor": logical_xor,
+    "hypot": hypot,
+    "erfc": erfc,
+    "signbit": signbit,
+    "angle": angle,
     "fmod.Tensor": fmod,
     "fmod.Scalar": fmod,
     "lerp.Tensor": lerp,
@@ -322,6 +682,14 @@ TABLE: dict[str, Replacement] = {
     **{f"bitwise_{name}.Tensor": logical(name) for name in ("and", "or", "xor")},
     "bitwise_not": logical("not"),
     "var_mean.correction": var_mean,
+    "var.correction": var,
+    "sum.dim_IntList": of_one(lambda x: x.clone()),
+    "logsumexp": of_one(lambda x: x.clone()),
+    "linalg_vector_norm": of_one(lambda x: x.abs()),
+    "max": extreme("amax"),
+    "min": extreme("amin"),
+    "_native_batch_norm_legit_no_training": batch_norm,
+    "logcumsumexp": logcumsumexp,
     "prod": prod_of_all,
     "prod.dim_int": prod,
     "addbmm": addbmm,
@@ -333,21 +701,50 @@ TABLE: dict[str, Replacement] = {
     "kthvalue": kthvalue,
     "median": median_of_all,
     "median.dim": median,
+    "cummax": partial(cumulative, lambda a, b: a.maximum(b)),
+    "cummin": partial(cumulative, lambda a, b: a.minimum(b)),
+    "cumprod": cumprod,
+    "diagonal": diagonal,
+    "flip": flip,
+    "masked_scatter": masked_scatter,
     "mH": transposed,
+    "bucketize.Tensor": bucketize,
+    "scatter_add": scatter_add,
+    "scatter_reduce.two": scatter_reduce,
+    "split.Tensor": split,
+    "unsafe_split.Tensor": split,
+    "unfold": unfold,
+    "_embedding_bag": embedding_bag,
+    "_embedding_bag_forward_only": embedding_bag,
     "take": take,
     "as_strided": as_strided,
-    "max_pool3d_with_indices": max_pool3d,
+    **{f"max_pool{axes}d_with_indices": partial(max_pool, axes) for axes in (1, 2, 3)},
     "avg_pool3d": avg_pool3d,
-    "adaptive_max_pool2d": adaptive_max_pool,
-    "adaptive_max_pool3d": adaptive_max_pool,
+    "conv3d": conv3d,
+    "conv3d.padding": conv3d_padded,
+    "max_pool2d": max_pool2d,
+    "adaptive_avg_pool3d": adaptive_avg_pool,
+    "_adaptive_avg_pool3d": adaptive_avg_pool,
+    **{f"adaptive_max_pool{axes}d": adaptive_max_pool for axes in (1, 2, 3)},
+    **{
+        f"conv_transpose{k}": partial(conv_transposed, f"conv_transpose{k[:2]}") for k in ("1d", "2d.input", "3d.input")
+    },
     "grid_sampler_3d": grid_sampler_3d,
 }
 
 
 @cache
 def table() -> dict[Any, Replacement]:
-    """TABLE by torch's own objects."""
+    """TABLE by torch's own objects; what a replacement makes lies in memory as what it replaces: views of it follow."""
     from torch.ops import aten
+    from torch.utils import _pytree as pytree
+
+    def straight(replacement: Replacement, *given: Any, **named: Any) -> Any:
+        made = replacement(*given, **named)
+        return pytree.tree_map(lambda x: x.contiguous() if hasattr(x, "contiguous") else x, made)
 
     parts = {key: key.partition(".") for key in TABLE}
-    return {getattr(getattr(aten, name), kind or "default"): TABLE[key] for key, (name, _, kind) in parts.items()}
+    return {
+        getattr(getattr(aten, name), kind or "default"): partial(straight, TABLE[key])
+        for key, (name, _, kind) in parts.items()
+    }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.operations import words
 from edgecompress.engines.coreml import convert
+from edgecompress.formats import torch_decompositions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +22,9 @@ MAXIMUM = ((), (0,), (1,), False)
 # What coremltools names, and does not convert
 UNABLE = words(
     "acosh asinh atanh median fill full_like zeros_like ones_like _cdist_forward grid_sampler lerp dist meshgrid fmod "
-    "native_group_norm rms_norm margin_ranking_loss multi_margin_loss triplet_margin_loss prod mh"
+    "native_group_norm rms_norm margin_ranking_loss multi_margin_loss triplet_margin_loss prod mh "
+    "soft_margin_loss _safe_softmax _upsample_bilinear2d_aa _upsample_bicubic2d_aa diagonal logcumsumexp "
+    "resize resize_as _native_batch_norm_legit_no_training"
 )
 # What it converts for some arguments, and else wrongly, without a word, or not: whether it is right for these
 RIGHT: Mapping[str, Callable[..., bool]] = {
@@ -32,8 +35,22 @@ RIGHT: Mapping[str, Callable[..., bool]] = {
     "softplus": lambda x, beta=1, threshold=20: threshold >= 20,
     "nll_loss_nd": lambda x, target, weight=None, *how: weight is None,
     "nll_loss": lambda x, target, weight=None, *how: weight is None,
-    "instance_norm": lambda x, *how: x.meta["val"].dim() == 4,
+    "instance_norm": lambda x, *how: x.meta["val"].dim() == 4 and how[4],
+    "max": lambda x, *axes: bool(axes),
+    "min": lambda x, *axes: bool(axes),
+    "linalg_vector_norm": lambda x, order=2, axes=None, *how, **more: axes is not None,
+    "scatter_add": lambda x, axis, index, source: index.meta["val"].shape == source.meta["val"].shape,
     "col2im": lambda *how: False,
+    "upsample_nearest1d": lambda *how: False,
+    "upsample_nearest2d": lambda x, size, scales=None, *more: all(
+        float(n).is_integer() for n in [*more, *(scales or ())] if n
+    ),
+    **dict.fromkeys(
+        [f"max_pool{axes}d{kind}" for axes in (1, 2) for kind in ("", "_with_indices")],
+        lambda x, kernel, stride=(), pad=0, step=1, ceil=False: all(
+            n == 1 for n in ([step], step)[isinstance(step, list)]
+        ),
+    ),
     "prelu": lambda x, slope: x.meta["val"].dim() == 4 or slope.meta["val"].numel() == 1,
 }
 
@@ -44,9 +61,22 @@ def known(node: torch.fx.Node) -> bool:
     from coremltools.converters.mil.frontend.torch import torch_op_registry
 
     name = torch_op_registry.sanitize_op_kind(node.target._schema.name)
-    if name in UNABLE or torch_op_registry._TORCH_OPS_REGISTRY.get_func(name) is None:
-        return False
-    return name not in RIGHT or RIGHT[name](*node.args, **node.kwargs)
+    return torch_op_registry._TORCH_OPS_REGISTRY.get_func(name) is not None and _right(node, name)
+
+
+def require(program: torch.export.ExportedProgram) -> None:
+    """Raises NotImplementedError where coremltools would convert an operator, and wrongly."""
+    from coremltools.converters.mil.frontend.torch import torch_op_registry
+
+    for node in program.graph.nodes:
+        name = torch_op_registry.sanitize_op_kind(node.target._schema.name) if hasattr(node.target, "_schema") else ""
+        if name and not _right(node, name):
+            raise NotImplementedError(f"for these arguments coremltools makes another operator of '{name}'")
+
+
+def _right(node: torch.fx.Node, name: str) -> bool:
+    places = "max_pool" in name and torch_decompositions.places_are_read(node)  # which Core ML does not tell
+    return name not in UNABLE and not places and (name not in RIGHT or RIGHT[name](*node.args, **node.kwargs))
 
 
 @cache

@@ -15,6 +15,7 @@ from edgecompress.formats import mlpackage, torch_decompositions, torch_faults, 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from coremltools.models import MLModel
 
     from edgecompress.core.protocols import OperatorTimes
 
@@ -57,13 +58,21 @@ def export(request: Request) -> Artifact:
     program = torch_program.load(model.file(".pt2"))
     torch_paddings.spelled_out(program, *torch_paddings.CORE_ML)
     program, facts = torch_decompositions.simpler(program, translations.known)
-    traced, outputs = _traced(program, model, inputs)
+
+    def converted(program: torch.export.ExportedProgram) -> tuple[MLModel, tuple[TensorSpec, ...]]:
+        translations.require(program)
+        traced, outputs = _traced(program, model, inputs)
+        return _converted(traced, inputs, outputs, request.options.minimum_os), outputs
+
     try:
-        made = _converted(traced, inputs, outputs, request.options.minimum_os)
+        (made, outputs), simpler = torch_decompositions.retried(converted, program, translations.known)
+    except StageFailed:
+        raise
     except Exception as error:  # coremltools' errors have no base of their own
         raise StageFailed(
             f"runtime coreml: coremltools: {torch_faults.told(error, program, knows=translations.known)}"
         ) from error
+    facts = torch_decompositions.together(facts, simpler)
     convert.save(made, request.out)
     return Artifact(request.out, FORMAT, inputs, outputs, facts).write()
 
@@ -123,7 +132,8 @@ def _flat(program: torch.export.ExportedProgram, model: Artifact) -> torch.nn.Mo
             leaves = [_cast(tensor, dtype) for tensor, dtype in zip(inputs, takes, strict=True)]
             args, kwargs = pytree.tree_unflatten(leaves, inner._in_spec)
             outputs = [leaf for leaf in pytree.tree_leaves(inner(*args, **kwargs)) if leaf is not None]
-            return tuple(_cast(tensor, dtype) for tensor, dtype in zip(outputs, gives, strict=True))
+            cast = (_cast(tensor, dtype) for tensor, dtype in zip(outputs, gives, strict=True))
+            return tuple(tensor.clone() for tensor in cast)  # one that depends on no input is a buffer
 
     return TypedProgram()
 
@@ -186,7 +196,7 @@ def _cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def _converted(
     traced: torch.jit.ScriptModule, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], minimum_os: str
-) -> object:
+) -> MLModel:
     import numpy
 
     ct = convert.coremltools()

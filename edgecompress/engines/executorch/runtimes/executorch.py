@@ -123,6 +123,7 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
     import torch
 
     lacking = set[str]()
+    program, spelled = torch_decompositions.simpler(program, lambda node: backend == "coreml" or _right(node))
 
     def lowered(program: torch.export.ExportedProgram) -> bytes:
         data = _lowered(program, backend)
@@ -133,7 +134,7 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
 
     def known(node: torch.fx.Node) -> bool:
         words = {name.partition(".")[0] for name in lacking}
-        return torch.Tag.core in node.target.tags and node.target._schema.name not in words
+        return torch.Tag.core in node.target.tags and node.target._schema.name not in words and _right(node)
 
     try:
         data, simpler = torch_decompositions.retried(lowered, program, known, broken=lambda data: bool(lacking))
@@ -143,7 +144,29 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
             f"runtime executorch: lowering to {backend}: {torch_faults.told(error, program, knows=known)}"
         ) from error
     plan = pte.read(file)
-    return {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan), **simpler}
+    return {
+        "backend": backend,
+        "delegates": list(plan.delegate_calls.values()),
+        "fallback": _left(plan),
+    } | torch_decompositions.together(spelled, simpler)
+
+
+CONVOLUTIONS = ("conv3d", "conv_transpose3d")  # no kernel computes them, of XNNPACK's or the portable ones
+SUMS = (
+    "sum",
+    "nansum",
+    "nanmean",
+    "logsumexp",
+    "linalg_vector_norm",
+    "unfold_copy",
+)  # these crash along an axis that is not there
+
+
+def _right(node: torch.fx.Node) -> bool:
+    """Whether a kernel here computes an operator, and rightly."""
+    given = [each.meta["val"] for each in node.all_input_nodes if hasattr(each.meta.get("val"), "shape")]
+    alone = len(node.args) > 1 and given[:1] and not given[0].dim()
+    return node.target._opname not in CONVOLUTIONS and not (alone and node.target._opname in SUMS)
 
 
 def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from edgecompress.core import package_files, plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
+from edgecompress.core.operations import words
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_edits, model_file, saved_model, session
@@ -79,13 +80,13 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     example = tuple(torch.zeros(s.concrete(batch), dtype=getattr(torch, s.dtype)) for s in model.inputs)
 
     def convert(program: torch.export.ExportedProgram) -> bytes:
-        net = _placed(_copied(_cropped(_pooled(_attached(program.module(check_guards=False))))))
+        net = _placed(_copied(_pooled(_attached(program.module(check_guards=False)))))
         how = _quantization(program)
         made: bytes = litert_torch.convert(_positional(net), example, quant_config=how).model_content()
         return made
 
     try:
-        data, simpler = torch_decompositions.retried(convert, program, _known)
+        data, simpler = torch_decompositions.retried(convert, program, _known, broken=_lacks_a_kernel)
     except Exception as error:
         raise StageFailed(
             f"runtime litert: litert_torch.convert: {torch_faults.told(error, program, knows=_known)}"
@@ -96,24 +97,49 @@ def _from_program(model: Artifact, batch: int) -> Converted:
     return data, inputs, outputs, facts
 
 
+# What no kernel reads as the converter writes it
+WRONG = words("sort argsort msort median kthvalue floor_divide logical_xor conv_transpose3d adaptive_avg_pool3d unfold")
+
+
 def _right(node: torch.fx.Node) -> bool:
     """Whether the converter makes of an operator what it computes, and what LiteRT has a kernel of.
 
-    It takes the nearest number by half pixels, torch by rounding down; it sorts by an operator that no kernel has.
+    It takes the nearest number by half pixels, torch by rounding down. It pads no transposed convolution, tells no
+    places of a maximum and turns axes around together that stand side by side alone.
     """
-    if node.target._opname in ("sort", "argsort", "msort", "median", "kthvalue"):
-        return False
-    if not node.target._opname.startswith("upsample_nearest"):
-        return True
-    before, after = node.args[0].meta["val"].shape[2:], node.meta["val"].shape[2:]
-    return all(isinstance(b, int) and a % b == 0 for a, b in zip(after, before, strict=True))
+    name = node.target._opname
+    if name in ("conv_transpose1d", "conv_transpose2d"):  # padding, groups, dilation
+        given = dict(enumerate(node.args))
+        pad, groups, step = given.get(4, 0), given.get(6, 1), given.get(7, 1)
+        return groups == 1 and pad in (0, [0], [0, 0]) and step in (1, [1], [1, 1])
+    if name == "max_pool2d":
+        return not node.args[5:]  # ceil_mode: it makes another number of windows
+    if name in ("split", "unsafe_split"):
+        return len(node.meta["val"]) > 1
+    if name == "flip":
+        return len(node.args[1]) == 1
+    if name.startswith("upsample_nearest"):
+        before, after = node.args[0].meta["val"].shape[2:], node.meta["val"].shape[2:]
+        return all(isinstance(b, int) and a % b == 0 for a, b in zip(after, before, strict=True))
+    places = "max_pool" in name and torch_decompositions.places_are_read(node)
+    return name not in WRONG and not places and not (name == "div" and node.kwargs.get("rounding_mode"))
 
 
 def _known(node: torch.fx.Node) -> bool:
-    """Whether the converter has a lowering for an operator."""
+    """Whether the converter has a lowering for an operator, and the right one."""
     from litert_torch.backend import lowerings
 
-    return lowerings.lookup(node.target) is not None
+    return lowerings.lookup(node.target) is not None and _right(node)
+
+
+def _lacks_a_kernel(data: bytes) -> bool:
+    from ai_edge_litert.interpreter import Interpreter
+
+    try:
+        Interpreter(model_content=data).allocate_tensors()
+    except (ValueError, RuntimeError):
+        return True
+    return False
 
 
 def _positional(net: torch.fx.GraphModule) -> torch.nn.Module:
@@ -159,32 +185,6 @@ def _pooled(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
             if node.args[2:] != (True,):  # the plane is gone, not of size 1
                 pool = net.graph.call_function(aten.flatten.using_ints, (pool, 1))
         node.replace_all_uses_with(pool)
-        net.graph.erase_node(node)
-    net.recompile()
-    return net
-
-
-def _cropped(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The graph module, its padded transposed convolutions as unpadded ones whose edges are cut off.
-
-    The converter takes no padded one.
-    """
-    from torch.ops import aten
-
-    targets = (aten.conv_transpose1d.default, aten.conv_transpose2d.input)
-    for node in [n for n in net.graph.nodes if n.target in targets]:
-        axes = node.meta["val"].dim() - 2
-        padding, more = (_each(node.args[i] if len(node.args) > i else 0, axes) for i in (4, 5))
-        if not any(padding):
-            continue
-        rest = (_each(0, axes), [max(0, m - p) for m, p in zip(more, padding, strict=True)], *node.args[6:])
-        with net.graph.inserting_after(node):
-            last = net.graph.call_function(node.target, (*node.args[:4], *rest), dict(node.kwargs))
-        for axis, begin in enumerate(padding, 2):
-            with net.graph.inserting_after(last):
-                end = begin + node.meta["val"].shape[axis]
-                last = net.graph.call_function(aten.slice.Tensor, (last, axis, begin, end))
-        node.replace_all_uses_with(last)
         net.graph.erase_node(node)
     net.recompile()
     return net
@@ -252,12 +252,6 @@ def _transposed(node: torch.fx.Node) -> bool:
             if hasattr(value, "numel") and value.numel() == size and user not in reached:
                 reached.append(user)
     return False
-
-
-def _each(size: int | Sequence[int], axes: int) -> list[int]:
-    """A size for each axis."""
-    sizes = [size] if isinstance(size, int) else list(size)
-    return sizes * axes if len(sizes) == 1 else sizes
 
 
 def _over_the_plane(node: torch.fx.Node) -> bool:
