@@ -8,35 +8,51 @@ is), each type of operator that its runtime reports outside of its accelerator, 
 in float in an int8 variant. A miss is a cell that the deploy reports and `check` did not say; a false alarm is one that
 `check` said and the deploy does not report. Runtimes that report no operators (Core ML here, OpenVINO) give no cells.
 
+A net of check_nets.py, rare/NAME, is built by the plug-ins' own code, variant by variant: cells are whether it runs
+(of a reference: and keeps its limits) and, where it does, whether operators of it were rewritten.
+
 Exit 1 where misses are above 5 % of what is reported, or false alarms above 10 % of what is said.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, TimeoutError
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import check_nets
 import figures
 import numpy as np
+import operators
 import strangers
 import strangers_nets
 
+from edgecompress.core import catalog, config, registry
+from edgecompress.core.errors import first_line
+from edgecompress.core.model import REWRITES, Artifact, TensorSpec
+from edgecompress.formats import torch_decompositions
+from edgecompress.pipeline import conversion
 from edgecompress.testing import zoo
 
 LIST = Path(__file__).with_suffix(".toml")
-WILD = "wild/"
+WILD, RARE = "wild/", "rare/"
 MISSES, FALSE_ALARMS = 0.05, 0.10
 LIMIT_S = 20.0
+HANG_S = 300
 # What engines add around an operator that they leave: shapes, copies, numbers of the graph
 AROUND = {"reshape", "slice", "expand", "clone_dim_order", "to_dim_order", "view", "scalar_tensor", "full"}
 INT8 = ("int8", "int8-dynamic")
@@ -88,15 +104,15 @@ def of_net(net: str, targets: Sequence[str], work: Path) -> Iterator[Tried]:
         code, told = run(["check", *words, "--json"], folder)
         seconds = time.monotonic() - began
         (folder / f"check-{target}.json").write_text(told, encoding="utf-8")
+        if net.startswith(RARE):
+            yield Tried(net, target, seconds, list(rare_cells(net, target, told, folder)))
+            continue
         out = folder / "dist" / target
         log = folder / f"deploy-{target}.log"
         if not log.exists():
             _, deployed = run(["deploy", *words, "--profile", "quick", "--out", str(out)], folder)
             log.write_text(deployed, encoding="utf-8")
-        try:
-            said = next(iter(json.loads(told[told.index("{") :])["targets"].values()))["variants"]
-        except ValueError:
-            said = {}
+        said = variants_of(told)
         file = out / "report.json"
         reported = json.loads(file.read_text(encoding="utf-8"))["variants"] if file.exists() else []
         yield Tried(
@@ -109,11 +125,24 @@ def of_net(net: str, targets: Sequence[str], work: Path) -> Iterator[Tried]:
         print(f"{net} {target}: {seconds:.1f} s", file=sys.stderr)
 
 
+def variants_of(told: str) -> dict[str, Any]:
+    """What `check --json` says of the variants of its target."""
+    try:
+        return dict(next(iter(json.loads(told[told.index("{") :])["targets"].values()))["variants"])
+    except ValueError:
+        return {}
+
+
 def made(net: str, folder: Path) -> tuple[str, str]:
     """The model and the data as the command line takes them."""
     if net.startswith(WILD):
         shared = Path(os.environ["EDGECOMPRESS_SHARED"])
         return str(shared / net), "random"
+    if net.startswith(RARE):
+        name = net.removeprefix(RARE)
+        np.savez(folder / "data.npz", **check_nets.data(name))
+        shutil.copy(check_nets.__file__, folder)
+        return f"check_nets:{name}", "data.npz"
     if net.startswith("zoo/"):
         name = net.partition("/")[2]
         np.savez(folder / "data.npz", **zoo.draw(zoo.NETS[name], 60, 0))
@@ -143,6 +172,97 @@ def cells(net: str, target: str, said: dict[str, Any], reported: Sequence[dict[s
         if computes and check["precision"] in INT8:
             floats = any(word.startswith(("fp", "bf")) for word in computes)
             yield Cell(net, target, name, "products in float", any(e["multiplies"] for e in check["floats"]), floats)
+
+
+def rare_cells(net: str, target: str, told: str, folder: Path) -> Iterator[Cell]:
+    """A model that no check takes reaches nothing, as one that is not traced."""
+    said, results = variants_of(told), builds(net, target, folder)
+    for name, result in results.items():
+        row = said.get(name, {"reached": False})
+        runs = result["outcome"] == "runs"
+        yield Cell(net, target, name, f"not reached: {row.get('why') or result['says']}", not row["reached"], not runs)
+        if runs and row["reached"]:
+            yield Cell(net, target, name, "rewritten", bool(row.get("rewritten")), result["rewritten"])
+
+
+POOLS: dict[str, ProcessPoolExecutor] = {}
+
+
+def builds(net: str, target: str, folder: Path) -> dict[str, Any]:
+    """What becomes of each variant; a process per engine, one that crashes or hangs costs the variant."""
+    found = {}
+    for variant in catalog.target(target).value.variant:
+        engine = variant.runtime or catalog.target(target).value.runtime
+        file = folder / f"built-{target}-{variant.name}.json"
+        if not file.exists():
+            if engine not in POOLS:
+                POOLS[engine] = ProcessPoolExecutor(1, get_context("spawn"))
+            try:
+                result = (
+                    POOLS[engine].submit(build, net.removeprefix(RARE), target, variant.name, folder).result(HANG_S)
+                )
+            except (BrokenProcessPool, TimeoutError) as error:
+                for process in POOLS.pop(engine)._processes.values():
+                    process.kill()
+                result = {"outcome": "crash", "says": type(error).__name__, "rewritten": False}
+            file.write_text(json.dumps(result), encoding="utf-8")
+        found[variant.name] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def build(name: str, target: str, variant_name: str, folder: Path) -> dict[str, Any]:
+    """A variant built and verified; each stage's artifact is kept for the variants that begin alike."""
+    from edgecompress.device import agent_client
+    from edgecompress.device.agent.__main__ import MODES
+
+    agent_client.ask = lambda _shell, request, out, _deadline_s: MODES[request.mode](request, out)
+    value = catalog.target(target).value
+    variant = next(each for each in value.variant if each.name == variant_name)
+    engine = variant.runtime or value.runtime
+    inputs = {"samples": kept_samples(name, folder)}
+    try:
+        source = {"source": {"model": f"check_nets:{name}"}}
+        model = operators.stage("stages.trace:load", inputs, folder / "module", source)
+        dense, golden = {"dense": model}, {"splits": ["test"], "metric": "none"}
+        inputs["golden"] = operators.stage("stages.golden:run", {"model": model, **inputs}, folder / "golden", golden)
+        way, rewritten = "", False
+        for call, settings in conversion.steps(value, variant, "module", "check_nets"):
+            module, _ = registry.call(call)
+            built = config.build(module.Options, settings, call) if hasattr(module, "Options") else {"dynamic": {}}
+            way += f"{call} {settings}"
+            out = folder / "stages" / hashlib.sha256(way.encode()).hexdigest()[:16]
+            if (failed := out.with_suffix(".failed")).exists():
+                return {"outcome": "fails", "says": failed.read_text(encoding="utf-8"), "rewritten": False}
+            failed.parent.mkdir(exist_ok=True)
+            failed.write_text("the process crashed", encoding="utf-8")
+            try:
+                model = operators.stage(call, {"model": model, **inputs, **dense}, out, built)
+            except Exception as error:
+                failed.write_text(first_line(error), encoding="utf-8")
+                raise
+            failed.unlink()
+            rewrites = model.facts.get(REWRITES)
+            rewritten |= isinstance(rewrites, Mapping) and torch_decompositions.SAYS in rewrites
+        limits = dict(variant.limits) if variant.reference else {}
+        told = {"runtime": engine, "metric": "none", "limits": limits}
+        with tempfile.TemporaryDirectory() as scratch:
+            verdict = operators.stage("stages.verify:run", {"model": model, **inputs}, Path(scratch) / "verdict", told)
+    except Exception as error:
+        return {"outcome": "fails", "says": f"{type(error).__name__}: {first_line(error)}", "rewritten": False}
+    lost = verdict.facts.get("lost") if variant.reference else None
+    return {"outcome": "wrong" if lost else "runs", "says": str(lost or ""), "rewritten": rewritten}
+
+
+def kept_samples(name: str, folder: Path) -> Artifact:
+    """A third of the items in each split."""
+    specs, third = [], check_nets.ITEMS // 3
+    for given, array in check_nets.data(name).items():
+        specs.append(TensorSpec(given, (1, *array.shape[1:]), str(array.dtype)))
+        for i, split in enumerate(operators.SPLITS):
+            (folder / "samples" / split).mkdir(parents=True, exist_ok=True)
+            np.save(folder / "samples" / split / f"{given}.npy", array[i * third : (i + 1) * third])
+    facts = {"splits": dict.fromkeys(operators.SPLITS, third), "random": True}
+    return Artifact(folder / "samples", "samples", tuple(specs), (), facts).write()
 
 
 def plain(kind: str) -> str:
