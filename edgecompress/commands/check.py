@@ -33,13 +33,15 @@ class Exceptional(TypedDict):
 
 
 class CheckedVariant(TypedDict):
-    """What is known of a variant. `why`: why it is not reached, ""; `told`: whether the engine tells where they run."""
+    """What is known of a variant. `why`: why it is not reached, ""; `told`: whether the engine tells where they run;
+    `rewritten`: the operators that are replaced by simpler ones, with their layers."""
 
     runtime: str
     precision: str
     reached: bool
     why: str
     operators: int
+    rewritten: list[str]
     told: bool
     outside: list[Exceptional]
     floats: list[Exceptional]
@@ -122,7 +124,12 @@ def variants(made: Job, walk: PlanRun) -> dict[str, CheckedVariant]:
     for variant in plan.chosen(made):
         runtime = variant.runtime or made.target.value.runtime
         outcome = walk.outcomes[readers[variant.name]] if variant.name in readers else None
-        found[variant.name] = _variant(runtime, conversion.precision(variant), outcome, left_out.get(variant.name, ""))
+        row = _variant(runtime, conversion.precision(variant), outcome, left_out.get(variant.name, ""))
+        by = first_stages.converter(calls.get(variant.name, ())).removeprefix("runtimes.")
+        if row["reached"] and by and outcome and outcome.artifact:
+            row["rewritten"], row["why"] = outcome.artifact.facts["foreseen"][by]
+            row["reached"] = not row["why"]
+        found[variant.name] = row
     return found
 
 
@@ -133,6 +140,7 @@ def _variant(runtime: str, precision: str, read: Outcome | None, why: str) -> Ch
         reached=False,
         why=why or (read.reason if read else ""),
         operators=0,
+        rewritten=[],
         told=False,
         outside=[],
         floats=[],
@@ -196,9 +204,11 @@ def _said(row: CheckedVariant) -> list[str]:
     if not row["reached"]:
         return [f"not reached: {row['why']}"]
     many = f"{row['runtime']}: {plural(row['operators'], 'operator')}"
-    if not row["told"]:
-        return [f"{many}; where they run, the device decides"]
-    said = [f"{many}, {_where(row)}"]
+    said = [f"{many}, {_where(row)}" if row["told"] else f"{many}; where they run, the device decides"]
+    if row["rewritten"]:
+        kinds = Counter(each.partition(" of ")[0] for each in row["rewritten"]).most_common()
+        more = [f"{len(kinds) - NAMED} more types"] if len(kinds) > NAMED else []
+        said.append(f"rewritten: {', '.join([*(f'{kind} {n}' for kind, n in kinds[:NAMED]), *more])}")
     if row["outside"]:
         said.append(f"outside: {_named(row['outside'])}")
     if row["floats"]:

@@ -60,3 +60,12 @@ class Kernels:
     floats: Sequence[str] = ()
     unable: str = ""
     known: bool = True
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What a conversion will do: the operators that it replaces by simpler ones, "grid_sampler of warp.sample", and why
+    it refuses the program, or ""."""
+
+    rewritten: Sequence[str] = ()
+    refused: str = ""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgecompress.core.json import Json
     from edgecompress.core.model import Artifact, Goal, Promise, Request, Status
     from edgecompress.core.model_card import Card
-    from edgecompress.core.operations import Kernels, Operation
+    from edgecompress.core.operations import Foreseen, Kernels, Operation
     from edgecompress.core.operator_graph import Graph
     from edgecompress.core.package_contents import Contents, PackageCheck
     from edgecompress.core.protocols import Arena, ChangeableNet, Counter, Meter, Session, Shell, Subject
@@ -198,6 +198,9 @@ class RuntimePlugin(Step):
     kernels: Callable[[Operation, str], Kernels] | None = None
     """What it makes of an operator in a variant of a precision ("fp32", "int8", "int8-dynamic"): a table, nothing is
     built. For `check`."""
+    foreseen: Callable[[Artifact], Foreseen] | None = None
+    """What its `export` will replace and refuse in a "program", by the tables that it goes by: nothing is built. For
+    `check`."""
     precision: Callable[[Artifact], tuple[dict[str, int], dict[str, int]]] | None = None
     """Bytes of the weights by precision, and the number of operators that multiply by what they compute in, as
     formats.precision has them; StageFailed, with the reason, where the file does not tell."""

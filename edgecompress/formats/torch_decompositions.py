@@ -57,11 +57,11 @@ def simpler(
 def _found(op: Any) -> Callable[..., object] | None:
     """What computes an operator by others: of the first table that has it, or its own definition by others."""
     own = op.decompose if op._can_decompose() else None
-    return next((table[op] for table in _tables() if op in table), own)
+    return next((table[op] for table in tables() if op in table), own)
 
 
 @cache
-def _tables() -> tuple[Mapping[object, Callable[..., object]], ...]:
+def tables() -> tuple[Mapping[object, Callable[..., object]], ...]:
     """Where decompositions are looked for, the first one first."""
     import torch
     from torch._decomp import decomposition_table
@@ -72,6 +72,12 @@ def _tables() -> tuple[Mapping[object, Callable[..., object]], ...]:
 def places_are_read(node: torch.fx.Node) -> bool:
     """Whether a net reads not only the values of an operator's first output, but also the second: where they are."""
     return any(user.target is operator.getitem and user.args[1] == 1 and user.users for user in node.users)
+
+
+def projects(weights: Any) -> bool:
+    """Whether an LSTM of these weights projects its answer, which most converters overlook."""
+    inputs, states = (each.meta["val"].shape for each in weights[:2])
+    return int(states[1]) * 4 != int(inputs[0])
 
 
 def _writes_for_others(node: torch.fx.Node) -> bool:

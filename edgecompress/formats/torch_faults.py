@@ -79,9 +79,7 @@ def told(
     nodes = program.graph.nodes if program is not None and knows else ()
     lacking = (n for n in nodes if hasattr(n.target, "_schema") and knows and not knows(n))
     if node := next(lacking, None) or (culprit(error, program) if program is not None else None):
-        layer = _layer(program, lambda each: each is node)
-        name = node.target._schema.name.replace("::", ".")
-        return f"it does not convert the operator {name}{layer}: {NO_OPERATOR} ({says})"
+        return f"{lacks(program, node, node.target)} ({says})"
     return says
 
 
@@ -121,6 +119,20 @@ def culprit(error: BaseException, program: torch.export.ExportedProgram) -> torc
 def _word(node: Any) -> str:
     """What operator a node is of: coremltools' say it as their kind, torch's as their target."""
     return str(getattr(node, "kind", None) or getattr(node, "target", None)).strip("_")
+
+
+def lacks(program: torch.export.ExportedProgram | None, node: torch.fx.Node, target: Any) -> str:
+    """The line of an operator that a converter has not, which a node is or is made of."""
+    layer = _layer(program, lambda each: each is node)
+    name, part = (each._schema.name.replace("::", ".") for each in (node.target, target))
+    made = f" (of {part})" if part.partition(".")[2].strip("_") != name.partition(".")[2].strip("_") else ""
+    return f"it does not convert the operator {name}{made}{layer}: {NO_OPERATOR}"
+
+
+def is_complex(node: Any) -> bool:
+    """Whether an operator takes or makes complex numbers."""
+    values = [node.meta.get("val"), *(each.meta.get("val") for each in node.args if hasattr(each, "meta"))]
+    return any(getattr(value, "is_complex", bool)() for value in values)
 
 
 def _of(program: torch.export.ExportedProgram | None, has: Callable[[Any], bool]) -> str:

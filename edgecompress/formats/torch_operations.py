@@ -203,4 +203,5 @@ REFINED: Mapping[str, Callable[[Any], str]] = {
     **dict.fromkeys(("max_pool1d", "max_pool2d"), _maxpool),
     "slice": lambda node: "slice_step" if _arg(node, 4, "step", 1) != 1 else "slice",
     "gather": lambda node: "gatherelements",
+    "grid_sampler": lambda node: "gridsample" if len(_shape(node, 0)) == 4 else "gridsample_volume",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial, reduce
+from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -604,6 +605,25 @@ def conv_transposed(
     return made if batch is x else made.squeeze(0)
 
 
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sizes,
+    pad: Sizes,
+    step: Sizes,
+    turned: bool,
+    more: Sizes,
+    groups: int,
+) -> Any:
+    """Of volumes alone; `turned`: the transposed one."""
+    if weight.dim() < 5:
+        return NotImplemented
+    if turned:
+        return conv_transposed("conv_transpose3d", x, weight, bias, stride, pad, more, groups, step)
+    return conv3d(x, weight, bias, stride, pad, step, groups)
+
+
 def _set_apart(x: Tensor, stride: Sequence[int]) -> Tensor:
     """With zeros between the numbers of the last axes, as many as makes them `stride` apart."""
     import torch
@@ -615,31 +635,45 @@ def _set_apart(x: Tensor, stride: Sequence[int]) -> Tensor:
     return x
 
 
-# --------------------------------------------------------------------------- samples of volumes
+# --------------------------------------------------------------------------- samples of pictures and volumes
 
 
-def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
-    """By the eight voxels around each place; `mode` 1: the nearest one; `padding`: zeros, border, reflection."""
-    sizes = x.shape[:1:-1]  # the grid has width, height, depth
-    places = [_place(at, n, padding, corners) for at, n in zip(grid.unbind(-1), sizes, strict=True)]
-    flat, terms = x.flatten(2), []
-    for corner in range(1 if mode == 1 else 8):
-        weights, index = [], 0 * places[0].long()
-        for axis in (2, 1, 0):  # depth first: its stride is the largest
-            place, size = places[axis], sizes[axis]
-            at = place.round() if mode == 1 else place.floor() + (corner >> axis & 1)
-            inside = ((at >= 0) & (at <= size - 1)).to(x.dtype)
-            weights.append(inside if mode == 1 else inside * (1 - (place - at).abs()))
-            index = index * size + at.clamp(0, size - 1).long()
+def grid_sampler(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> Tensor:
+    """By the 4 pixels or 8 voxels around each place; `mode` 1: the nearest one, 2: cubics of 16 pixels; `padding`:
+    zeros, border, reflection."""
+    flat, terms, ways = x.flatten(2), [], list[Any]()
+    for at, size in zip(grid.unbind(-1), x.shape[:1:-1], strict=True):  # the grid has width, height, depth
+        place = (at + 1) * ((size - 1) / 2) if corners else ((at + 1) * size - 1) * 0.5
+        place = place if mode == 2 else _inside(place, size, padding, corners)
+        low = place.floor()
+        if mode == 1:
+            taps = [(place.round(), None)]
+        elif mode == 2:
+            taps = [(_inside(low + i, size, padding, corners), _cubic((place - low - i).abs())) for i in (-1, 0, 1, 2)]
+        else:
+            taps = [(low + i, 1 - (place - (low + i)).abs()) for i in (0, 1)]
+        ways.insert(0, [(tap, weight, size) for tap, weight in taps])  # depth first: its stride is the largest
+    for corner in product(*ways):
+        weights, index = [], 0 * corner[0][0].long()
+        for tap, weight, size in corner:
+            inside = ((tap >= 0) & (tap <= size - 1)).to(x.dtype)
+            weights.append(inside if weight is None else inside * weight)
+            index = index * size + tap.clamp(0, size - 1).long()
         taken = flat.gather(2, index.flatten(1).unsqueeze(1).expand(-1, x.shape[1], -1))
         weight = reduce(lambda a, b: a * b, weights).unsqueeze(1)
-        terms.append(taken.reshape(*x.shape[:2], *grid.shape[1:4]) * weight)
+        terms.append(taken.reshape(*x.shape[:2], *grid.shape[1:-1]) * weight)
     return reduce(lambda a, b: a + b, terms)
 
 
-def _place(at: Tensor, size: int, padding: int, corners: bool) -> Tensor:
-    """Where a coordinate from -1 to 1 is among `size` voxels."""
-    place = (at + 1) * ((size - 1) / 2) if corners else ((at + 1) * size - 1) * 0.5
+def _cubic(off: Tensor) -> Tensor:
+    """The weight of a pixel so far off, less than two pixels, by the cubic of torch, whose number is -0.75."""
+    near = (1.25 * off - 2.25) * off * off + 1
+    far = ((-0.75 * off + 3.75) * off - 6) * off + 3
+    return near.where(off <= 1, far)
+
+
+def _inside(place: Tensor, size: int, padding: int, corners: bool) -> Tensor:
+    """A place among `size` voxels, brought back from beyond them as `padding` says."""
     if padding == 2:
         low, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
         off = (place - low).abs()
@@ -720,6 +754,7 @@ TABLE: dict[str, Replacement] = {
     "as_strided": as_strided,
     **{f"max_pool{axes}d_with_indices": partial(max_pool, axes) for axes in (1, 2, 3)},
     "avg_pool3d": avg_pool3d,
+    "convolution": convolution,
     "conv3d": conv3d,
     "conv3d.padding": conv3d_padded,
     "max_pool2d": max_pool2d,
@@ -729,7 +764,8 @@ TABLE: dict[str, Replacement] = {
     **{
         f"conv_transpose{k}": partial(conv_transposed, f"conv_transpose{k[:2]}") for k in ("1d", "2d.input", "3d.input")
     },
-    "grid_sampler_3d": grid_sampler_3d,
+    "grid_sampler_2d": grid_sampler,
+    "grid_sampler_3d": grid_sampler,
 }
 
 

@@ -40,7 +40,16 @@ def _reader(job: Job, way: Sequence[Call], stages: dict[str, Stage]) -> str:
             step = variant_stages.shared(job, call, at)
             stages.setdefault(step.name, dataclasses.replace(step, variants=ALONE))
             at = step.name
-    name = f"operators/{at}"
-    plugins = () if last >= 0 else registry.readers(job.resolved.kind)
-    stages.setdefault(name, Stage(name, READ, {"model": at}, variants=ALONE, plugins=plugins, estimate_s=3.0))
+    name, plugins = f"operators/{at}", registry.readers(job.resolved.kind)
+    if last >= 0:  # by the tables of the engines that the program goes to, all in one process: each loads torch
+        plugins = (*(stages[name].plugins if name in stages else ()), *filter(None, [converter(way)]))
+    names = {"converters": [each.removeprefix("runtimes.") for each in dict.fromkeys(plugins)]} if last >= 0 else {}
+    stages[name] = Stage(name, READ, {"model": at}, names, ALONE, plugins=tuple(dict.fromkeys(plugins)), estimate_s=5.0)
     return name
+
+
+def converter(way: Sequence[Call]) -> str:
+    """The runtime that converts the program of a way, "runtimes.litert", or ""."""
+    called = [call for call, _ in way]
+    behind = called[called.index(conversion.TRACE) :] if conversion.TRACE in called else []
+    return next((call.split(":")[0] for call in behind if call.endswith(":export")), "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.operations import words
 from edgecompress.engines.coreml import convert
-from edgecompress.formats import torch_decompositions
+from edgecompress.formats import torch_decompositions, torch_faults
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,10 +22,16 @@ MAXIMUM = ((), (0,), (1,), False)
 # What coremltools names, and does not convert
 UNABLE = words(
     "acosh asinh atanh median fill full_like zeros_like ones_like _cdist_forward grid_sampler lerp dist meshgrid fmod "
-    "native_group_norm rms_norm margin_ranking_loss multi_margin_loss triplet_margin_loss prod mh "
-    "soft_margin_loss _safe_softmax _upsample_bilinear2d_aa _upsample_bicubic2d_aa diagonal logcumsumexp "
+    "native_group_norm rms_norm affine_grid_generator margin_ranking_loss multi_margin_loss triplet_margin_loss prod "
+    "mh soft_margin_loss _safe_softmax _upsample_bilinear2d_aa _upsample_bicubic2d_aa diagonal logcumsumexp "
     "resize resize_as _native_batch_norm_legit_no_training"
 )
+
+
+def _undilated(x: Any, kernel: Any, stride: Any = (), pad: Any = 0, dilation: Any = 1, *ceil: bool) -> bool:
+    return {dilation} == {1} if isinstance(dilation, int) else {*dilation} == {1}
+
+
 # What it converts for some arguments, and else wrongly, without a word, or not: whether it is right for these
 RIGHT: Mapping[str, Callable[..., bool]] = {
     "std": lambda x, *how, **more: bool(how),
@@ -40,16 +46,12 @@ RIGHT: Mapping[str, Callable[..., bool]] = {
     "min": lambda x, *axes: bool(axes),
     "linalg_vector_norm": lambda x, order=2, axes=None, *how, **more: axes is not None,
     "scatter_add": lambda x, axis, index, source: index.meta["val"].shape == source.meta["val"].shape,
+    **{f"max_pool{n}d{more}": _undilated for n in (1, 2, 3) for more in ("", "_with_indices")},
+    "lstm": lambda x, state, weights, *how: not torch_decompositions.projects(weights),
     "col2im": lambda *how: False,
     "upsample_nearest1d": lambda *how: False,
     "upsample_nearest2d": lambda x, size, scales=None, *more: all(
         float(n).is_integer() for n in [*more, *(scales or ())] if n
-    ),
-    **dict.fromkeys(
-        [f"max_pool{axes}d{kind}" for axes in (1, 2) for kind in ("", "_with_indices")],
-        lambda x, kernel, stride=(), pad=0, step=1, ceil=False: all(
-            n == 1 for n in ([step], step)[isinstance(step, list)]
-        ),
     ),
     "prelu": lambda x, slope: x.meta["val"].dim() == 4 or slope.meta["val"].numel() == 1,
 }
@@ -75,6 +77,8 @@ def require(program: torch.export.ExportedProgram) -> None:
 
 
 def _right(node: torch.fx.Node, name: str) -> bool:
+    if torch_faults.is_complex(node):  # beside complex numbers it would cast real ones
+        return len({each.meta["val"].is_complex() for each in node.args if hasattr(each, "meta")}) < 2
     places = "max_pool" in name and torch_decompositions.places_are_read(node)  # which Core ML does not tell
     return name not in UNABLE and not places and (name not in RIGHT or RIGHT[name](*node.args, **node.kwargs))
 

@@ -120,9 +120,6 @@ BECOMES: Mapping[str, str] = {
     "constant": "",
     **{word: word.upper() for word in SAME},
 }
-UNABLE = {
-    "onehot": "litert-torch has no lowering for what torch makes of it (_assert_async)",
-}
 LOOP = "TensorFlow's converter does not calibrate a loop, as the steps of an LSTM or GRU are; unroll=True has none"
 
 
@@ -136,8 +133,6 @@ def made_of(operation: Operation) -> list[str]:
 def kernels(operation: Operation, precision: str) -> Kernels:
     """What becomes of an operator in a variant of that precision ("fp32", "fp16", "int8", "int8-dynamic")."""
     word = operation.word
-    if word in UNABLE:
-        return Kernels(unable=UNABLE[word])
     if word == "WHILE":
         return Kernels(unable=LOOP if precision == "int8" and operation.type != word else "", known=False)
     if word not in BECOMES and not word.isupper():

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.engines.coreml import convert, translations
-from edgecompress.formats import mlpackage, torch_decompositions, torch_faults, torch_paddings, torch_program
+from edgecompress.formats import (
+    mlpackage,
+    torch_decompositions,
+    torch_faults,
+    torch_foresight,
+    torch_paddings,
+    torch_program,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from coremltools.models import MLModel
 
+    from edgecompress.core.operations import Foreseen
     from edgecompress.core.protocols import OperatorTimes
 
 REQUIRES = ("coremltools", "torch")
@@ -75,6 +83,13 @@ def export(request: Request) -> Artifact:
     facts = torch_decompositions.together(facts, simpler)
     convert.save(made, request.out)
     return Artifact(request.out, FORMAT, inputs, outputs, facts).write()
+
+
+def foreseen(program: Artifact) -> Foreseen:
+    """What it replaces and refuses in a program."""
+    loaded = torch_program.load(program.file(".pt2"))
+    torch_paddings.spelled_out(loaded, *torch_paddings.CORE_ML)
+    return torch_foresight.foreseen(loaded, translations.known, {}, translations.known)
 
 
 def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:

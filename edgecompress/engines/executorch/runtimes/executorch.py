@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,7 @@ from edgecompress.formats import (
     empty_model,
     torch_decompositions,
     torch_faults,
+    torch_foresight,
     torch_paddings,
     torch_program,
     torch_shortcuts,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from edgecompress.core.operations import Kernels, Operation
+    from edgecompress.core.operations import Foreseen, Kernels, Operation
     from edgecompress.core.protocols import Arena, OperatorTime, OperatorTimes, Session
 
 REQUIRES = ("torch", "executorch>=1.5")
@@ -44,6 +46,7 @@ READS: tuple[str, ...] = ("program",)
 
 FILE = "model.pte"
 METHOD = "forward"
+BESIDE = ("aten::max", "aten::min")  # what ExecuTorch takes, though it is not of torch's core
 WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 SHAPES = "executorch_prim::"  # arithmetic on sizes and views without a copy: no delegate takes these, none needs to
 CONTAINERS = ("DELEGATE_CALL", "OPERATOR_CALL", "Method::execute")  # events that hold other events
@@ -120,8 +123,6 @@ def _program(model: Artifact) -> tuple[torch.export.ExportedProgram, dict[str, J
 
 def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> dict[str, Json]:
     """Writes the program's file; the facts of it. What ExecuTorch, or its build here, lacks is spelled out."""
-    import torch
-
     lacking = set[str]()
     program, spelled = torch_decompositions.simpler(program, lambda node: backend == "coreml" or _right(node))
 
@@ -132,41 +133,56 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
         lacking.update(set(pte.read(file).operators) - set(_runtime()._get_operator_names()))
         return data
 
-    def known(node: torch.fx.Node) -> bool:
-        words = {name.partition(".")[0] for name in lacking}
-        return torch.Tag.core in node.target.tags and node.target._schema.name not in words and _right(node)
-
     try:
-        data, simpler = torch_decompositions.retried(lowered, program, known, broken=lambda data: bool(lacking))
+        data, simpler = torch_decompositions.retried(lowered, program, _known, broken=lambda data: bool(lacking))
         file.write_bytes(data)
     except Exception as error:  # of torch, the delegates' compilers, and plain Exception
         raise StageFailed(
-            f"runtime executorch: lowering to {backend}: {torch_faults.told(error, program, knows=known)}"
+            f"runtime executorch: lowering to {backend}: {torch_faults.told(error, program, knows=_known)}"
         ) from error
     plan = pte.read(file)
-    return {
-        "backend": backend,
-        "delegates": list(plan.delegate_calls.values()),
-        "fallback": _left(plan),
-    } | torch_decompositions.together(spelled, simpler)
+    facts = {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan)}
+    return torch_decompositions.together(facts, spelled, simpler)
 
 
-CONVOLUTIONS = ("conv3d", "conv_transpose3d")  # no kernel computes them, of XNNPACK's or the portable ones
-SUMS = (
-    "sum",
-    "nansum",
-    "nanmean",
-    "logsumexp",
-    "linalg_vector_norm",
-    "unfold_copy",
-)  # these crash along an axis that is not there
+VOLUMES = ("conv3d", "conv_transpose3d")  # no kernel convolves them, of XNNPACK's or the portable ones
+# These crash along an axis of a tensor that has none
+SUMS = ("sum", "nansum", "nanmean", "logsumexp", "linalg_vector_norm", "unfold_copy")
 
 
 def _right(node: torch.fx.Node) -> bool:
     """Whether a kernel here computes an operator, and rightly."""
-    given = [each.meta["val"] for each in node.all_input_nodes if hasattr(each.meta.get("val"), "shape")]
-    alone = len(node.args) > 1 and given[:1] and not given[0].dim()
-    return node.target._opname not in CONVOLUTIONS and not (alone and node.target._opname in SUMS)
+    name, given = node.target._opname, node.args[0] if node.args else node
+    alone = len(node.args) > 1 and hasattr(given, "meta") and not given.meta["val"].dim()
+    volume = name == "convolution" and hasattr(given, "meta") and given.meta["val"].dim() > 4
+    return name not in VOLUMES and not volume and not (alone and name in SUMS)
+
+
+@cache
+def _kernels_here() -> frozenset[str]:
+    """The operators that ExecuTorch's build here has kernels of."""
+    return frozenset(name.partition(".")[0] for name in _runtime()._get_operator_names())
+
+
+def _known(node: torch.fx.Node) -> bool:
+    """Whether ExecuTorch takes an operator, and its build here computes it: a view by a copy, no convolved volume."""
+    import torch
+
+    name = node.target._schema.name
+    known = torch.Tag.core in node.target.tags or name in BESIDE
+    return known and _right(node) and not _kernels_here().isdisjoint((name, f"{name}_copy"))
+
+
+def foreseen(program: Artifact) -> Foreseen:
+    """What it replaces and refuses in a program."""
+    import torch
+
+    def known(node: torch.fx.Node) -> bool:
+        checks = node.target._opname == "_assert_async"  # which goes before the file is written
+        return (_known(node) and not torch_faults.is_complex(node)) or checks
+
+    own = torch.export.default_decompositions()
+    return torch_foresight.foreseen(torch_program.load(program.file(".pt2")), known, own, _right)
 
 
 def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:

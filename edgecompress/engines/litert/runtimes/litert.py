@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import package_files, plain_file
 from edgecompress.core.errors import InputError, MissingDependency, StageFailed, blamed, first_line
@@ -16,14 +16,14 @@ from edgecompress.core.operations import words
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_edits, model_file, saved_model, session
-from edgecompress.formats import torch_decompositions, torch_faults, torch_program, torch_shortcuts
+from edgecompress.formats import torch_decompositions, torch_faults, torch_foresight, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
     from edgecompress.core import operator_graph
-    from edgecompress.core.operations import Kernels, Operation
+    from edgecompress.core.operations import Foreseen, Kernels, Operation
     from edgecompress.core.protocols import Arena
 
 REQUIRES = ("litert-torch", "ai-edge-litert")
@@ -38,6 +38,8 @@ READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".tflite"
 
 FILE = "model.tflite"
+SORTS = ("sort", "argsort", "msort", "median", "nanmedian", "quantile", "nanquantile", "kthvalue")
+REFLECTED = 2  # how a sampled grid is padded: torch spells it out by int8, which no kernel compares
 LARGEST_FILE = 2**31 - 1  # bytes: the furthest that an offset reaches
 
 
@@ -112,6 +114,12 @@ def _right(node: torch.fx.Node) -> bool:
         given = dict(enumerate(node.args))
         pad, groups, step = given.get(4, 0), given.get(6, 1), given.get(7, 1)
         return groups == 1 and pad in (0, [0], [0, 0]) and step in (1, [1], [1, 1])
+    if name in ("grid_sampler", "grid_sampler_2d"):
+        return bool(node.args[3] != REFLECTED)
+    if name == "scatter_reduce":
+        return bool(node.args[4] != "mean" and (node.args[5:] or [node.kwargs.get("include_self", True)])[0])
+    if name in ("conv3d", "convolution") and node.args[0].meta["val"].dim() == 5:
+        return _volume_is_right(*node.args, **node.kwargs)
     if name == "max_pool2d":
         return not node.args[5:]  # ceil_mode: it makes another number of windows
     if name in ("split", "unsafe_split"):
@@ -123,6 +131,15 @@ def _right(node: torch.fx.Node) -> bool:
         return all(isinstance(b, int) and a % b == 0 for a, b in zip(after, before, strict=True))
     places = "max_pool" in name and torch_decompositions.places_are_read(node)
     return name not in WRONG and not places and not (name == "div" and node.kwargs.get("rounding_mode"))
+
+
+def _volume_is_right(
+    x: Any, weight: Any, bias: Any = None, stride: Any = 1, pad: Any = 0, dilation: Any = 1, *more: Any, groups: int = 1
+) -> bool:
+    """Whether it converts a convolution of volumes; `more`: groups, or those of the general convolution."""
+    transposed, groups = (more[0], more[2]) if len(more) == 3 else (False, *more, groups)[:2]
+    steps_over_padding = stride not in (1, [1], [1, 1, 1]) and pad not in (0, [0], [0, 0, 0])
+    return not transposed and groups == 1 and not (x.meta["val"].shape[1] == 1 and steps_over_padding)
 
 
 def _known(node: torch.fx.Node) -> bool:
@@ -140,6 +157,18 @@ def _lacks_a_kernel(data: bytes) -> bool:
     except (ValueError, RuntimeError):
         return True
     return False
+
+
+def foreseen(program: Artifact) -> Foreseen:
+    """What it replaces and refuses in a program."""
+    import torch
+    from litert_torch.fx_infra import decomp
+
+    def known(node: torch.fx.Node) -> bool:
+        return _known(node) and not torch_faults.is_complex(node)
+
+    own = {**torch.export.default_decompositions(), **decomp.pre_convert_decomp()}
+    return torch_foresight.foreseen(torch_program.load(program.file(".pt2")), known, own, _right)
 
 
 def _positional(net: torch.fx.GraphModule) -> torch.nn.Module:

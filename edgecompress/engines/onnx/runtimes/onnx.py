@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import package_files
 from edgecompress.core.errors import MissingDependency, StageFailed, first_line
@@ -17,14 +17,15 @@ from edgecompress.engines.onnx import external, layer_outputs, user_file
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession
 from edgecompress.engines.tensorflow import savedmodel
-from edgecompress.formats import torch_decompositions, torch_faults, torch_program, torch_shortcuts
+from edgecompress.formats import torch_decompositions, torch_faults, torch_foresight, torch_program, torch_shortcuts
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+    import torch
 
     from edgecompress.core import operator_graph
-    from edgecompress.core.operations import Kernels, Operation
+    from edgecompress.core.operations import Foreseen, Kernels, Operation
     from edgecompress.core.protocols import ChangeableNet
 
 REQUIRES = ("onnx", "onnxruntime")
@@ -62,13 +63,12 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
     try:
         import onnxscript  # noqa: F401 - torch's exporter asks for it after a minute
         import torch
-        from torch.onnx._internal.exporter._registration import ONNXRegistry
     except ImportError as error:
         raise MissingDependency(
             f"a torch net as ONNX needs {error.name}, not installed; run: {package_files.install('torch')}"
         ) from error
     program = torch_program.load(model.file(".pt2"))
-    program, spelled = torch_decompositions.simpler(program, lambda node: node.target._opname not in ALIASES)
+    program, spelled = torch_decompositions.simpler(program, _right)
     facts = torch_decompositions.together(spelled, torch_shortcuts.folded(program))
     names = [[s.name for s in specs] for specs in (model.inputs, model.outputs)]
 
@@ -85,18 +85,44 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
         )
         return exported.model_proto
 
-    registry = cache(partial(ONNXRegistry.from_torchlib, OPSET))
-
-    def known(node: torch.fx.Node) -> bool:
-        return bool(registry().is_registered(node.target))
-
     try:
-        proto, simpler = torch_decompositions.retried(convert, program, known)
+        proto, simpler = torch_decompositions.retried(convert, program, _known)
     except Exception as error:
         raise StageFailed(
-            f"runtime onnx: torch.onnx.export: {torch_faults.told(error, program, knows=known)}"
+            f"runtime onnx: torch.onnx.export: {torch_faults.told(error, program, knows=_known)}"
         ) from error
     return proto, torch_decompositions.together(facts, simpler)
+
+
+@cache
+def _registry() -> Any:
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    return ONNXRegistry.from_torchlib(OPSET)
+
+
+def _known(node: torch.fx.Node) -> bool:
+    """Whether torch's exporter has an operator."""
+    return bool(_registry().is_registered(node.target))
+
+
+def _right(node: torch.fx.Node) -> bool:
+    """Whether it makes of an operator what that computes: it promotes no types of ALIASES, attends in 4 axes alone."""
+    name = node.target._opname
+    if name == "scaled_dot_product_attention":
+        return bool(node.args[0].meta["val"].dim() == 4)
+    return name not in ALIASES and not (name == "lstm" and torch_decompositions.projects(node.args[2]))
+
+
+def foreseen(program: Artifact) -> Foreseen:
+    """What it replaces and refuses in a program."""
+    from torch.onnx._internal.exporter import _decomp
+
+    def known(node: torch.fx.Node) -> bool:
+        return _known(node) or node.target._opname == "_assert_async"  # which goes before
+
+    own = _decomp.create_onnx_friendly_decomposition_table(set(_decomp.get_onnx_implemented_overloads(_registry())))
+    return torch_foresight.foreseen(torch_program.load(program.file(".pt2")), known, own, _right)
 
 
 def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
