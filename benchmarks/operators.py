@@ -25,8 +25,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,45 +48,63 @@ OUTCOMES = ("equal", "tolerance", "wrong", "ACCEPTED", "refused", "raw", "crash"
 SQNR_DB = {"fp32": 60.0, "fp16": 40.0}  # as the targets have it
 EQUAL, NEAR, OWN = 1e-5, 1e-3, 10.0
 HANG_S = 90
+OURS = "does not convert the operator|has no kernel for|has no operator for|as a torch net its operators"
 SPLITS = ("calibrate", "select", "test")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", default=",".join(ENGINES))
+@dataclass(frozen=True)
+class Nets:
+    """What is put through the engines: by words, each with samples, whose artifacts and truth `prepare` makes."""
+
+    text: str  # of --help
+    script: str
+    engines: Sequence[str]
+    words: Callable[[], Iterable[str]]
+    samples: Callable[[str], Iterable[str]]
+    prepare: Callable[[str, Path], dict[str, Any]]
+
+
+def main(nets: Nets) -> int:
+    parser = argparse.ArgumentParser(description=nets.text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", default=",".join(nets.engines))
     parser.add_argument("--precisions", default="fp32")
     parser.add_argument("--sample", type=int, default=0, help="so many operators, chosen by --seed; 0: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="operators whose names match")
     parser.add_argument("--again", default="", help="engines whose results are made again")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "edgecompress-operators")
+    place = Path(tempfile.gettempdir()) / f"edgecompress-{Path(nets.script).stem}"
+    parser.add_argument("--work", type=Path, default=place)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("-v", "--verbose", action="store_true", help="each sample that is neither equal nor refused")
     asked = parser.parse_args()
     if asked.worker:
-        return worker(*asked.worker, asked.work)
+        return worker(nets, *asked.worker, asked.work)
     asked.work.mkdir(parents=True, exist_ok=True)
-    words = [word for word in operator_nets.operators() if re.search(asked.only, word)]
+    words = [word for word in nets.words() if re.search(asked.only, word)]
     if asked.sample:
         words = sorted(random.Random(asked.seed).sample(words, min(asked.sample, len(words))))
-    index = prepared(words, asked.work)
+    index = prepared(nets, words, asked.work)
     names = [name for name, facts in index.items() if not facts["left"]]
     found = {}
     for engine in asked.engines.split(","):
         for precision in asked.precisions.split(","):
-            found[engine, precision] = ran(engine, precision, names, asked.work, engine in asked.again.split(","))
+            again = engine in asked.again.split(",")
+            found[engine, precision] = ran(nets, [engine, precision], names, asked.work, again)
     rows = [
         [f"{engine} {precision}", *(str(counts[o]) for o in OUTCOMES), f"{good(counts):.1%}"]
         for (engine, precision), told in found.items()
         for counts in [Counter(each["outcome"] for each in told.values())]
     ]
-    left = Counter(facts["left"].partition(":")[0] for facts in index.values() if facts["left"])
+    left: dict[str, list[str]] = defaultdict(list)
+    for name, facts in index.items():
+        if facts["left"]:
+            left[facts["left"].partition(":")[0]].append(name)
     figures.show(
         f"{len(names)} samples of {len(index)}",
         ["", *OUTCOMES, "right"],
         rows,
-        *(f"left out: {n} {w}" for w, n in left.most_common()),
+        *(f"left out: {len(n)} {w}{': ' + ', '.join(n) if asked.verbose else ''}" for w, n in left.items()),
     )
     if asked.verbose:
         for (engine, precision), told in found.items():
@@ -105,18 +124,17 @@ def good(counts: Mapping[str, int]) -> float:
 # --------------------------------------------------------------------------- what all engines share
 
 
-def prepared(words: Sequence[str], work: Path) -> dict[str, Any]:
+def prepared(nets: Nets, words: Sequence[str], work: Path) -> dict[str, Any]:
     """Each sample of some operators made: its net, its program, what torch answers; {name: facts}, "left": why it is
     left out."""
     file = work / "index.jsonl"
-    supervised(["prepare", "fp32"], work, file, words)
+    supervised(nets.script, ["prepare", "fp32"], work, file, words)
     lines = known(file)
     return {name: line for name, line in lines.items() if line.get("word") in words}
 
 
 def prepare(name: str, work: Path) -> dict[str, Any]:
     """One sample's artifacts, and the truth: torch in float64."""
-    import numpy as np
     import torch
 
     sample = operator_nets.sample(name)
@@ -140,14 +158,7 @@ def prepare(name: str, work: Path) -> dict[str, Any]:
         return facts | {"left": "random: its answers change from run to run" if first else "no tensor comes out"}
     if all(not value.numel() for value in first.values()):
         return facts | {"left": "nothing comes out: its outputs are empty"}
-    specs = tuple(TensorSpec(n, tuple(x.shape), "float32") for n, x in given.items())
-    for split in SPLITS:
-        (folder / "samples" / split).mkdir(parents=True)
-        for n, x in given.items():
-            np.save(folder / "samples" / split / f"{n}.npy", x.numpy())
-    data = Artifact(
-        folder / "samples", "samples", specs, (), {"splits": dict.fromkeys(SPLITS, 1), "random": True}
-    ).write()
+    data = kept_items({n: x.numpy() for n, x in given.items()}, folder / "samples")
     source = {"source": {"model": f"operator_nets:{name}"}}
     try:
         model = stage("stages.trace:load", {"samples": data}, folder / "module", source)
@@ -166,6 +177,19 @@ def prepare(name: str, work: Path) -> dict[str, Any]:
     facts["atens"] = sorted({str(n.target) for n in graph.nodes if n.op == "call_function"})
     keep_truth(operator_nets.Net(sample).double(), given, first, folder)
     return facts
+
+
+def kept_items(given: Mapping[str, Any], folder: Path) -> Artifact:
+    """Inputs as the samples of each split."""
+    import numpy as np
+
+    specs = tuple(TensorSpec(n, x.shape, str(x.dtype)) for n, x in given.items())
+    for split in SPLITS:
+        (folder / split).mkdir(parents=True)
+        for n, x in given.items():
+            np.save(folder / split / f"{n}.npy", x)
+    count = len(next(iter(given.values())))
+    return Artifact(folder, "samples", specs, (), {"splits": dict.fromkeys(SPLITS, count), "random": True}).write()
 
 
 def keep_truth(net: Any, given: Mapping[str, Any], answers: Mapping[str, Any], folder: Path) -> None:
@@ -197,13 +221,13 @@ def stage(call: str, inputs: Mapping[str, Artifact], out: Path, options: Mapping
 # --------------------------------------------------------------------------- an engine
 
 
-def ran(engine: str, precision: str, names: Sequence[str], work: Path, again: bool) -> dict[str, Any]:
-    """The outcome of each sample, those that are known not made again."""
-    file = work / f"{engine}-{precision}.jsonl"
+def ran(nets: Nets, what: Sequence[str], names: Sequence[str], work: Path, again: bool) -> dict[str, Any]:
+    """The outcome of each sample in an engine and a precision, those that are known not made again."""
+    file = work / f"{'-'.join(what)}.jsonl"
     if again:
         kept = [line for line in known(file).values() if line["name"] not in names]
         file.write_text("".join(json.dumps(line) + "\n" for line in kept))
-    supervised([engine, precision], work, file, names)
+    supervised(nets.script, what, work, file, names)
     told = known(file)
     return {name: told[name] for name in names}
 
@@ -213,12 +237,12 @@ def known(file: Path) -> dict[str, Any]:
     return {line["name"]: line for line in lines}
 
 
-def supervised(what: Sequence[str], work: Path, file: Path, names: Sequence[str]) -> None:
+def supervised(script: str, what: Sequence[str], work: Path, file: Path, names: Sequence[str]) -> None:
     """Runs workers until each sample has a line: one that crashes or hangs costs the sample that it was at."""
     began = file.with_suffix(".at")
     while rest := [name for name in names if name not in known(file)]:
         began.unlink(missing_ok=True)
-        command = [sys.executable, __file__, "--work", str(work), "--worker", *what]
+        command = [sys.executable, script, "--work", str(work), "--worker", *what]
         log = file.with_suffix(".log").open("a")
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=Path(__file__).parent)
         assert child.stdin
@@ -252,7 +276,7 @@ def supervised(what: Sequence[str], work: Path, file: Path, names: Sequence[str]
             raise SystemExit(f"the worker of {what} does not start: see {log.name}")
 
 
-def worker(engine: str, precision: str, work: Path) -> int:
+def worker(nets: Nets, engine: str, precision: str, work: Path) -> int:
     """Reads names, appends a line for each."""
     from edgecompress.device import agent_client
     from edgecompress.device.agent.__main__ import MODES
@@ -268,7 +292,7 @@ def worker(engine: str, precision: str, work: Path) -> int:
     index, done = known(work / "index.jsonl"), known(file)
     with file.open("a", buffering=1) as answers:
         for word in sys.stdin.read().split()[: 3000 if engine == "prepare" else 300]:  # engines leak
-            for name in [*operator_nets.samples(word), word] if engine == "prepare" else [word]:
+            for name in [*nets.samples(word), word] if engine == "prepare" else [word]:
                 if name in done:
                     continue
                 file.with_suffix(".at").write_text(name)
@@ -277,7 +301,7 @@ def worker(engine: str, precision: str, work: Path) -> int:
                     if engine != "prepare":
                         line = judged(engine, precision, name, index[name], work)
                     else:
-                        line = prepare(name, work) if name != word else {"left": "the operator itself"}
+                        line = nets.prepare(name, work) if name != word else {"left": "the operator itself"}
                 except Exception as error:
                     line = {"outcome": "raw", "says": first_line(error), "left": f"harness: {first_line(error)}"}
                 answers.write(json.dumps({"name": name, **line, "s": round(time.time() - start, 2)}) + "\n")
@@ -288,11 +312,13 @@ def judged(engine: str, precision: str, name: str, facts: Mapping[str, Any], wor
     """One sample through an engine."""
     import numpy as np
 
+    if "outcome" in facts:  # what no engine gets
+        return {key: facts[key] for key in ("outcome", "says")}
     folder = work / "nets" / name
     inputs = {role: Artifact.read(folder / role) for role in ("samples", "golden")}
     variant = Variant(precision, compress=({"use": precision},) if precision != "fp32" else ())
-    calls = conversion.steps(Target("operators", engine, (variant,)), variant, "module", "operators")
-    model = Artifact.read(folder / "module")
+    source = model = Artifact.read(folder / "module")
+    calls = conversion.steps(Target("operators", engine, (variant,)), variant, source.kind, "operators")
     with tempfile.TemporaryDirectory() as scratch:
         try:
             for i, (call, settings) in enumerate(calls):
@@ -304,7 +330,7 @@ def judged(engine: str, precision: str, name: str, facts: Mapping[str, Any], wor
                     config.build(module.Options, settings, call) if hasattr(module, "Options") else {"dynamic": {}}
                 )
                 out = Path(scratch) / str(i)
-                model = stage(call, {"model": model, **inputs, "dense": Artifact.read(folder / "module")}, out, options)
+                model = stage(call, {"model": model, **inputs, "dense": source}, out, options)
             limits = {"sqnr_db": SQNR_DB.get(precision), "cosine": 0.95}
             told = {"runtime": engine, "metric": "none", "limits": limits}
             out = Path(scratch) / "verdict"
@@ -351,11 +377,10 @@ def named(error: Exception, says: str, facts: Mapping[str, Any]) -> bool:
     words = {re.sub(r"[^a-z0-9]", "", each) for aten in facts["atens"] for each in aten.split(".")[1:2]}
     text = re.sub(r"[^a-z0-9]", "", says.lower())
     faults = [fault.what for fault in torch_faults.FAULTS]
-    known = re.search("does not convert the operator|has no kernel for", says) is not None or any(
-        what in says for what in faults
-    )
+    known = re.search(OURS, says) is not None or any(what in says for what in faults)
     return isinstance(error, EdgeError) and (known or any(word and word in text for word in words))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    names = operator_nets.operators, operator_nets.samples
+    sys.exit(main(Nets(__doc__, __file__, ENGINES, *names, prepare)))
