@@ -95,7 +95,8 @@ def _shrink(node: Node, x: Tensor) -> Tensor:
 @operator("IsInf")
 def _is_inf(node: Node, x: Tensor) -> Tensor:
     up, down = node.get("detect_positive", 1), node.get("detect_negative", 1)
-    return torch.isinf(x) & (((x > 0) & bool(up)) | ((x < 0) & bool(down)))
+    ends = [x == end for end, wanted in ((torch.inf, up), (-torch.inf, down)) if wanted]
+    return functools.reduce(torch.logical_or, ends) if ends else torch.zeros_like(x, dtype=torch.bool)
 
 
 @operator("Clip", known=(1, 2))

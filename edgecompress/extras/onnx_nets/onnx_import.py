@@ -66,6 +66,7 @@ def _parity(net: OnnxNet, model: Artifact, samples: Artifact, golden: Artifact) 
     for spec in golden.outputs:
         ours = states.parted(found[spec.name].numpy(), spec)
         expected = tensors.load(golden, "test", spec.name)[: len(ours)]
+        ours = ours[: len(expected)]  # of few items the last is there again
         if ours.size != expected.size:
             raise InputError(
                 f"as a torch net its output '{spec.name}' is {list(ours.shape)}, not {list(expected.shape)}"

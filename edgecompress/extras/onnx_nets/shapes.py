@@ -133,14 +133,17 @@ def _concat(node: Node, *values: Value) -> Tensor:
     return torch.cat(tensors(*values), node.get("axis", 1))
 
 
+@of_known("Split")
 @operator("Split", known=(1,))
-def _split(node: Node, x: Value, parts: Value = None) -> tuple[Tensor, ...]:
-    x, axis = tensor(x), node.get("axis", 0)
+def _split(node: Node, x: Any, parts: Value = None) -> tuple[Any, ...]:
+    axis = node.get("axis", 0)
     given = numbers(parts) if parts is not None else node.get("split")
     if not given:
         count = node.get("num_outputs", len(node.outputs))
         step = -(-x.shape[axis] // count)
         given = [min(step, x.shape[axis] - step * i) for i in range(count)]
+    if isinstance(x, np.ndarray):
+        return tuple(np.split(x, np.cumsum(list(given))[:-1], axis))
     return tuple(torch.split(x, list(given), axis))
 
 
