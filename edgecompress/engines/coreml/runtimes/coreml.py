@@ -147,8 +147,10 @@ def _flat(program: torch.export.ExportedProgram, model: Artifact) -> torch.nn.Mo
             leaves = [_cast(tensor, dtype) for tensor, dtype in zip(inputs, takes, strict=True)]
             args, kwargs = pytree.tree_unflatten(leaves, inner._in_spec)
             outputs = [leaf for leaf in pytree.tree_leaves(inner(*args, **kwargs)) if leaf is not None]
-            cast = (_cast(tensor, dtype) for tensor, dtype in zip(outputs, gives, strict=True))
-            return tuple(tensor.clone() for tensor in cast)  # one that depends on no input is a buffer
+            places = [tensor.data_ptr() for tensor in (*inputs, *outputs)]
+            for i, tensor in enumerate(outputs):  # Core ML has no second name for an input, nor for an output
+                outputs[i] = tensor * 1 if tensor.data_ptr() in places[: len(inputs) + i] else tensor.clone()
+            return tuple(_cast(tensor, dtype) for tensor, dtype in zip(outputs, gives, strict=True))
 
     return TypedProgram()
 
