@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import first_line
 from edgecompress.core.model import Artifact
+from edgecompress.formats import tensorflow_replacements
 
 if TYPE_CHECKING:
     from tensorflow.core.framework.node_def_pb2 import NodeDef
@@ -40,6 +41,7 @@ def call(model: Artifact, batch: int) -> tuple[Any, Any]:
 
     saved = saved_model_pb2.SavedModel.FromString((model.path / FOLDER / FILE).read_bytes())
     graph = saved.meta_graphs[0].graph_def
+    graph.CopyFrom(tensorflow_replacements.simpler(graph, tensorflow_replacements.LITERT))
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for shape in _item_shapes(nodes):
             sizes = tf.make_ndarray(shape.attr["value"].tensor).tolist()

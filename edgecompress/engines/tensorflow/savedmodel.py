@@ -49,18 +49,25 @@ def write(folder: Path, graph: GraphDef, ends: tuple[Mapping[str, object], Mappi
 
 
 def loadable(folder: Path, copy: Path) -> Path:
-    """A user's folder, or a copy without what its optimizer keeps of each variable.
+    """A user's folder, or a copy without what its optimizer keeps of each variable, and without functions of XLA.
 
-    TensorFlow makes those slots by the optimizer's own class, which Keras 3 no longer has.
+    TensorFlow makes those slots by the optimizer's own class, which Keras 3 no longer has. What XLA is to compile, such
+    as Keras' convolution in groups, is not put in the graph, and no converter looks into it.
     """
     from tensorflow.core.protobuf import saved_model_pb2
 
     saved = saved_model_pb2.SavedModel.FromString((folder / FILE).read_bytes())
     nodes = [node for meta in saved.meta_graphs for node in meta.object_graph_def.nodes if node.slot_variables]
-    if not nodes:
+    functions = [function for meta in saved.meta_graphs for function in meta.graph_def.library.function]
+    looped = any(node.op.endswith("While") for function in functions for node in function.node_def)  # no shapes inside
+    compiled = [each for f in functions for each in (f, *f.node_def) if "_XlaMustCompile" in each.attr and not looped]
+    if not nodes and not compiled:
         return folder
     for node in nodes:
         node.ClearField("slot_variables")
+    for each in compiled:
+        for mark in ("_XlaMustCompile", "_noinline"):
+            each.attr.pop(mark, None)
     copy.mkdir()
     for part in folder.iterdir():
         if part.name != FILE:

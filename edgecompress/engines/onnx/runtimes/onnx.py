@@ -18,11 +18,13 @@ from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession
 from edgecompress.engines.tensorflow import savedmodel
 from edgecompress.formats import torch_decompositions, torch_faults, torch_foresight, torch_program, torch_shortcuts
+from edgecompress.formats.tensorflow_replacements import TF2ONNX, simpler
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
     import torch
+    from tensorflow.core.framework.graph_pb2 import GraphDef
 
     from edgecompress.core import operator_graph
     from edgecompress.core.operations import Foreseen, Kernels, Operation
@@ -136,11 +138,12 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
             f"a SavedModel as ONNX needs {error.name}, not installed; run: {package_files.install('tensorflow')}"
         ) from error
     graph, *ends = savedmodel.parsed(model.path / savedmodel.FOLDER)
+    _part(graph, ends[1])
     sides = zip(ends, (model.inputs, model.outputs), strict=True)
     inputs, outputs = ([names[spec.name] for spec in specs] for names, specs in sides)
     try:
         proto, _ = tf2onnx.convert.from_graph_def(
-            graph,
+            simpler(graph, TF2ONNX),
             input_names=inputs,
             output_names=outputs,
             opset=TF_OPSET,
@@ -149,7 +152,6 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
     except Exception as error:  # tf2onnx raises ValueError, RuntimeError, TensorFlow's own
         raise StageFailed(f"runtime onnx: tf2onnx: {first_line(error)}") from error
     _order(proto.graph)
-    proto = _without_erfc(proto)
     known = {schema.name for schema in onnx.defs.get_all_schemas()}
     if lacking := sorted({n.op_type for n in proto.graph.node if not n.domain} - known):  # which tf2onnx leaves as is
         raise StageFailed(
@@ -159,21 +161,14 @@ def _from_savedmodel(model: Artifact) -> onnx.ModelProto:
     return proto
 
 
-def _without_erfc(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """tf2onnx leaves the complement of the error function, of Keras' gelu, as it is: no runtime has that operator."""
-    import numpy as np
-    from onnx import helper, numpy_helper
-
-    nodes = list(proto.graph.node)
-    for node in [node for node in nodes if node.op_type == "Erfc"]:
-        erf, one = f"{node.output[0]}_erf", f"{node.output[0]}_one"
-        proto.graph.initializer.append(numpy_helper.from_array(np.float32(1), one))
-        made = [helper.make_node("Erf", node.input, [erf], f"{node.name}_erf")]
-        made += [helper.make_node("Sub", [one, erf], node.output, node.name)]
-        nodes[nodes.index(node) : nodes.index(node) + 1] = made
-    del proto.graph.node[:]
-    proto.graph.node.extend(nodes)
-    return proto
+def _part(graph: GraphDef, outputs: dict[str, str]) -> None:
+    """Gives outputs that are one tensor, an Identity's, a tensor each: tf2onnx has one name for one tensor."""
+    nodes = {f"{node.name}:0": node for node in graph.node if node.op == "Identity"}
+    for index, (name, tensor) in enumerate(outputs.items()):
+        if tensor in [*outputs.values()][:index] and tensor in nodes:
+            graph.node.add().CopyFrom(nodes[tensor])
+            graph.node[-1].name = f"{nodes[tensor].name}/{index}"
+            outputs[name] = f"{graph.node[-1].name}:0"
 
 
 def _order(graph: onnx.GraphProto) -> None:

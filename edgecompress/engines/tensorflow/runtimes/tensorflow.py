@@ -13,6 +13,7 @@ from edgecompress.core.errors import InputError, first_line
 from edgecompress.core.model import OPEN, Artifact, Dim, Request, TensorSpec
 from edgecompress.data import declared_ends
 from edgecompress.engines.tensorflow import keras_file, known_branches, savedmodel
+from edgecompress.formats.tensorflow_replacements import simpler
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,6 +99,7 @@ def _frozen(
                 break
         known_branches.take(graph)
         _prune(graph, [tensor.op.name for tensor in signature.outputs], path)
+        graph = simpler(graph, {"Conv3D"}) if any(n.op == "Conv3D" for n in graph.node) else graph  # groups need XLA
         frozen = convert_to_constants._construct_concrete_function(signature, graph, indices)
     except InputError:
         raise
@@ -105,8 +107,9 @@ def _frozen(
         raise InputError(f"{path}: TensorFlow cannot load it: {first_line(error)}; export it again") from error
     names = sorted(signature.structured_input_signature[1]), sorted(signature.structured_outputs)
     if len(names[0]) != len(frozen.inputs):  # what could not be frozen is an input
+        told = next((f"'{node.name}' reads" for node in graph.node if "Table" in node.op), "it contains")
         raise InputError(
-            f"{path}: it contains a lookup table or other state, which cannot be deployed; move that part to the app"
+            f"{path}: {told} a lookup table or other state, which cannot be deployed; move that part to the app"
         )
     pairs = (dict(zip(n, t, strict=True)) for n, t in zip(names, (frozen.inputs, frozen.outputs), strict=True))
     return frozen, *pairs
