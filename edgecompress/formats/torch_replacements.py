@@ -158,6 +158,39 @@ def of_one(made: Callable[[Tensor], Tensor]) -> Replacement:
     return lambda x, *_, **more: NotImplemented if x.dim() else made(x)
 
 
+def instance_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    own: bool,
+    _momentum: float,
+    eps: float,
+    _: bool,
+) -> Tensor:
+    """By the statistics of each map where `own`, which it keeps none of, else by those that it has."""
+    axes = list(range(2, x.dim()))
+    if own or mean is None or var is None:
+        found = var_mean(x, axes, correction=0, keepdim=True)
+    else:
+        found = tuple(t.reshape(-1, *[1] * len(axes)) for t in (var, mean))
+    made = (x - found[1]) * (found[0] + eps).rsqrt()
+    made = made if weight is None else made * weight.reshape(-1, *[1] * len(axes))
+    return made if bias is None else made + bias.reshape(-1, *[1] * len(axes))
+
+
+def vector_norm(x: Tensor, order: float = 2, axes: Any = None, keepdim: bool = False, **more: Any) -> Any:
+    """Along axes by name; of a tensor that has none its size."""
+    import torch
+
+    if not x.dim():
+        return x.abs()
+    return (
+        NotImplemented if axes is not None else torch.linalg.vector_norm(x, order, [*range(x.dim())], keepdim, **more)
+    )
+
+
 def extreme(name: str) -> Replacement:
     """The largest or least number of all, along each axis by name."""
     return lambda x: getattr(x, name)(list(range(x.dim())))
@@ -719,7 +752,8 @@ TABLE: dict[str, Replacement] = {
     "var.correction": var,
     "sum.dim_IntList": of_one(lambda x: x.clone()),
     "logsumexp": of_one(lambda x: x.clone()),
-    "linalg_vector_norm": of_one(lambda x: x.abs()),
+    "instance_norm": instance_norm,
+    "linalg_vector_norm": vector_norm,
     "max": extreme("amax"),
     "min": extreme("amin"),
     "_native_batch_norm_legit_no_training": batch_norm,
