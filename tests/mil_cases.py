@@ -118,7 +118,7 @@ def gelu(rng: Rng, mode: str) -> Case:
 
 @case("prelu")
 def prelu(rng: Rng) -> Case:
-    x = normal(rng, *shape(rng, rank=int(rng.integers(3, 6))))
+    x = normal(rng, *shape(rng, rank=4))
     return "prelu", {"x": x, "alpha": normal(rng, x.shape[1])}, lambda x, alpha: F.prelu(t(x), t(alpha))
 
 
@@ -166,14 +166,16 @@ def broadcast_pair(rng: Rng) -> tuple[tuple[int, ...], tuple[int, ...]]:
 @case(*BINARY)
 def binary(rng: Rng, name: str) -> Case:
     a, b = broadcast_pair(rng)
-    given = {"x": rng.integers(-9, 9, a).astype(np.float32) / 4, "y": rng.integers(1, 9, b).astype(np.float32) / 4}
+    low = 0 if name == "mod" else -9  # below it is not said
+    given = {"x": rng.integers(low, 9, a).astype(np.float32) / 4, "y": rng.integers(1, 9, b).astype(np.float32) / 4}
     return name, given, lambda x, y: BINARY[name](t(x), t(y))
 
 
 @case(*BINARY)
 def whole_binary(rng: Rng, name: str) -> Case:
     a, b = broadcast_pair(rng)
-    given = {"x": rng.integers(-(10**6), 10**6, a, dtype=np.int32), "y": rng.integers(1, 2000, b, dtype=np.int32)}
+    low = 0 if name == "mod" else -(10**6)
+    given = {"x": rng.integers(low, 10**6, a, dtype=np.int32), "y": rng.integers(1, 2000, b, dtype=np.int32)}
     return name, given, lambda x, y: BINARY[name](t(x), t(y))
 
 
@@ -380,7 +382,7 @@ def pool_pads(rng: Rng, given: Given, axes: int, kind: str) -> list[int]:
 
 @case("max_pool", each=PAD_TYPES)
 def max_pool(rng: Rng, pad_type: str) -> Case:
-    axes = int(rng.integers(1, 4))
+    axes = int(rng.integers(1 + (pad_type == "same_lower"), 4))
     given = pool_given(rng, axes)
     sides = pool_pads(rng, given, axes, pad_type)
     run = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[axes - 1]
@@ -393,7 +395,7 @@ def max_pool(rng: Rng, pad_type: str) -> Case:
 
 @case("avg_pool", each=PAD_TYPES)
 def avg_pool(rng: Rng, pad_type: str) -> Case:
-    axes, exclude = int(rng.integers(1, 4)), bool(rng.random() < 0.5)
+    axes, exclude = int(rng.integers(1 + (pad_type == "same_lower"), 4)), bool(rng.random() < 0.5)
     given = pool_given(rng, axes)
     sides = pool_pads(rng, given, axes, pad_type)
     given["exclude_padding_from_average"] = exclude
@@ -424,7 +426,7 @@ def ceil_pool(rng: Rng, name: str) -> Case:
 
 @case("l2_pool", each=PAD_TYPES)
 def l2_pool(rng: Rng, pad_type: str) -> Case:
-    axes = int(rng.integers(1, 3))
+    axes = int(rng.integers(1 + (pad_type == "same_lower"), 3))
     given = pool_given(rng, axes)
     sides = pool_pads(rng, given, axes, pad_type)
     run = (F.lp_pool1d, F.lp_pool2d)[axes - 1]
@@ -1089,9 +1091,9 @@ def resize(rng: Rng, mode: str) -> Case:
 
 
 def reordered(weight: Any, order: str) -> torch.Tensor:
-    """Core ML's gates in torch's order."""
+    """The gates of Core ML's LSTM in torch's order."""
     parts = dict(zip(order, t(weight).chunk(len(order)), strict=True))
-    return torch.cat([parts[gate] for gate in ("ifzo" if len(order) == 4 else "rzo")])
+    return torch.cat([parts[gate] for gate in "ifzo"])
 
 
 @case("lstm", each=("forward", "reverse", "bidirectional"))
@@ -1144,12 +1146,14 @@ def gru(rng: Rng) -> Case:
     given |= {"weight_ih": normal(rng, 3 * h, i), "weight_hh": normal(rng, 3 * h, h), "bias": normal(rng, 3 * h)}
 
     def wanted(x: Any, initial_h: Any, weight_ih: Any, weight_hh: Any, bias: Any, **_: Any) -> Any:
-        net = torch.nn.GRU(i, h).double()
-        net.weight_ih_l0.data, net.weight_hh_l0.data = reordered(weight_ih, "roz"), reordered(weight_hh, "roz")
-        net.bias_ih_l0.data = reordered(bias, "roz")
-        net.bias_hh_l0.data.zero_()
-        y, hn = net(t(x), t(initial_h)[None])
-        return y.detach(), hn[0].detach()
+        """Not as torch.nn.GRU, whose reset acts after the product."""
+        state, (hr, ho, hz), seen = t(initial_h), t(weight_hh).chunk(3), []
+        for item in t(x):
+            r, o, z = (item @ t(weight_ih).T + t(bias)).chunk(3, -1)
+            r, z = torch.sigmoid(r + state @ hr.T), torch.sigmoid(z + state @ hz.T)
+            state = (1 - z) * torch.tanh(o + (r * state) @ ho.T) + z * state
+            seen.append(state)
+        return torch.stack(seen), state
 
     return "gru", given, wanted
 

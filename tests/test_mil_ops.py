@@ -51,16 +51,6 @@ def test_every_op_has_a_case() -> None:
     assert ops.REGISTRY.keys() == CASES.keys() | ELSEWHERE
 
 
-@pytest.mark.parametrize("axes", [1, 2])
-def test_average_pools_that_hang_over_give_what_core_ml_gave(axes: int, tmp_path: Path) -> None:
-    """The numbers that a Mac printed (apple/coremltools, pull request 2844)."""
-    x = np.arange(7**axes, dtype="float32").reshape(1, 1, *[7] * axes)
-    given = {"x": x, "kernel_sizes": [2] * axes, "strides": [3] * axes, "pad_type": "valid", "ceil_mode": True}
-    printed = {1: [0.5, 3.5, 3], 2: [[4, 7, 4.75], [25, 28, 15.25], [21.25, 22.75, 12]]}
-    want = np.array(printed[axes], "float32")[None, None]
-    assert mil_program.single(tmp_path, "avg_pool", given, [want])["out_0"].tolist() == want.tolist()
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["fp32", "fp16"])
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_op_computes_what_its_reference_does(name: str, dtype: Any, tmp_path: Path) -> None:

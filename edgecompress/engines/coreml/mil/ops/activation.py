@@ -31,6 +31,8 @@ def linear_activation(x: Float, alpha: float, beta: float) -> Result:
 
 
 def prelu(x: Float, alpha: Float) -> Result:
+    if x.ndim != 4 and bool((alpha != alpha[0]).any()):
+        raise ValueError("Core ML takes a slope for each channel in four axes only")
     return torch.where(x > 0, x, _per_channel(alpha, x) * x)
 
 

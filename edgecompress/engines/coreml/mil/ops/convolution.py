@@ -39,7 +39,8 @@ def conv_transpose(
     groups: int = 1,
     output_shape: Ints = (),
 ) -> Result:
-    """Everything that the kernel reaches, cropped by the padding; `same`: to the size of the input times the stride.
+    """Everything that the kernel reaches, cropped by the padding; `same`: to the size of the input times the stride,
+    an odd element off the end, or zeros there where the stride is longer than the kernel.
 
     `output_shape`, whole, is what converters write of that; another one is cut off, or filled, nobody says where.
     """
@@ -52,7 +53,7 @@ def conv_transpose(
         crops = list(zip(pad[::2], pad[1::2], strict=True))
     if pad_type == "same":
         extra = [have - size * step for have, size, step in zip(whole.shape[2:], x.shape[2:], strides, strict=True)]
-        crops = [(e // 2, e - e // 2) for e in extra]
+        crops = [(max(e, 0) // 2, e - max(e, 0) // 2) for e in extra]
     cropped = functional.pad(whole, [-side for pair in reversed(crops) for side in pair])
     if output_shape and tuple(output_shape) != tuple(cropped.shape):
         raise ValueError(f"output_shape {list(output_shape)} of an output {list(cropped.shape)}")

@@ -114,8 +114,14 @@ def threshold(x: Float, alpha: float) -> Result:
 
 
 def cast(x: Tensor, dtype: Literal["int8", "uint8", "int16", "uint16", "int32", "fp16", "fp32", "bool"]) -> Result:
-    """Towards zero from a float to an integer; to bool: whether it is not zero."""
-    return x.to(getattr(torch, BY_NAME[dtype].held))
+    """Towards zero from a float to an integer, which must hold it; to bool: whether it is not zero."""
+    to = BY_NAME[dtype]
+    if x.is_floating_point() and to.kind == "int" and x.numel():
+        signed = not dtype.startswith("u")
+        whole, low, high = torch.trunc(x), -(2 ** (to.bits - 1)) * signed, 2 ** (to.bits - signed)
+        if not ((whole >= low) & (whole < high)).all():
+            raise ValueError(f"a float is beyond what {dtype} holds, which Core ML does not define")
+    return x.to(getattr(torch, to.held))
 
 
 def add(x: Number, y: Number) -> Result:
@@ -139,7 +145,9 @@ def floor_div(x: Number, y: Number) -> Result:
 
 
 def mod(x: Number, y: Number) -> Result:
-    """The remainder has the sign of `y`."""
+    """Not below zero: coremltools gives the remainder the sign of `y`, and devices that of `x`."""
+    if (x < 0).any() or (y < 0).any():
+        raise ValueError("the sign of a remainder of negative numbers is one thing to coremltools, another to devices")
     return torch.remainder(x, y)
 
 

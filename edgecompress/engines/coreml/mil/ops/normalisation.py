@@ -43,6 +43,8 @@ def l2_norm(x: Float, epsilon: float = 1e-6) -> Result:
 
 
 def local_response_norm(x: Float, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Result:
+    if x.ndim != 4 or size % 2 == 0:
+        raise ValueError("Apple's numbers of other than four axes are not its formula's, and no even size has any")
     return functional.local_response_norm(x, size, alpha, beta, k)
 
 

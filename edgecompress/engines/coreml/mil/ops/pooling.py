@@ -23,7 +23,7 @@ def max_pool(
     ceil_mode: bool = False,
 ) -> Result:
     strides = strides or (1,) * len(kernel_sizes)
-    sides = padding(pad_type, pad, x.shape[2:], kernel_sizes, strides)
+    sides = _sides(x, pad_type, pad, kernel_sizes, strides)
     padded = _padded(x, _overhang(x, sides, kernel_sizes, strides, ceil_mode), -math.inf)
     run = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[len(kernel_sizes) - 1]
     return run(padded, kernel_sizes, strides)
@@ -43,7 +43,7 @@ def avg_pool(
     coremltools' documentation says "as PyTorch", which never counts it; the numbers of devices say otherwise.
     """
     strides = strides or (1,) * len(kernel_sizes)
-    sides = _overhang(x, padding(pad_type, pad, x.shape[2:], kernel_sizes, strides), kernel_sizes, strides, ceil_mode)
+    sides = _overhang(x, _sides(x, pad_type, pad, kernel_sizes, strides), kernel_sizes, strides, ceil_mode)
     mean = _mean(_padded(x, sides, 0.0), kernel_sizes, strides)
     if not exclude_padding_from_average:
         return mean
@@ -52,12 +52,18 @@ def avg_pool(
 
 def l2_pool(x: Float, kernel_sizes: Ints, pad_type: PadType, strides: Ints | None = None, pad: Ints = ()) -> Result:
     strides = strides or (1,) * len(kernel_sizes)
-    sides = padding(pad_type, pad, x.shape[2:], kernel_sizes, strides)
+    sides = _sides(x, pad_type, pad, kernel_sizes, strides)
     return torch.sqrt(_mean(_padded(x * x, sides, 0.0), kernel_sizes, strides) * math.prod(kernel_sizes))
 
 
 def _mean(x: torch.Tensor, kernel: Ints, strides: Ints) -> torch.Tensor:
     return (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[len(kernel) - 1](x, kernel, strides)
+
+
+def _sides(x: torch.Tensor, pad_type: PadType, pad: Ints, kernel: Ints, strides: Ints) -> Sides:
+    if pad_type == "same_lower" and len(kernel) == 1:
+        raise ValueError("'same_lower' gives wrong numbers in pools of one axis, Apple says")
+    return padding(pad_type, pad, x.shape[2:], kernel, strides)
 
 
 def _padded(x: torch.Tensor, sides: Sequence[tuple[int, int]], value: float) -> torch.Tensor:

@@ -77,14 +77,14 @@ def gru(
     recurrent_activation: Activation = "sigmoid",
     activation: Activation = "tanh",
 ) -> Result:
-    """Gates in the order reset, output, update; the reset acts on what the state contributes, not on the bias."""
+    """Gates in the order reset, output, update; the reset acts on the state, before the product: not as in torch."""
     inner, outer = _activation(recurrent_activation), _activation(activation)
 
     def step(item: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor]:
         r, o, z = _affine(item @ weight_ih.T, bias).chunk(3, dim=-1)
-        hr, ho, hz = (h @ weight_hh.T).chunk(3, dim=-1)
-        update = inner(z + hz)
-        return ((1 - update) * outer(o + inner(r + hr) * ho) + update * h,)
+        weight_r, weight_o, weight_z = weight_hh.chunk(3)
+        reset, update = inner(r + h @ weight_r.T), inner(z + h @ weight_z.T)
+        return ((1 - update) * outer(o + (reset * h) @ weight_o.T) + update * h,)
 
     sequence, h = _unrolled(step, x, (initial_h,), direction == "reverse")
     return sequence if output_sequence else h.unsqueeze(0), h

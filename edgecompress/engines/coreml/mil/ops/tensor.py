@@ -27,6 +27,8 @@ def one_hot(
     on_value: Tensor | None = None,
     off_value: Tensor | None = None,
 ) -> Result:
+    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < one_hot_vector_size:
+        raise IndexError(f"an index is out of range for {one_hot_vector_size} places, which Core ML does not define")
     places = torch.arange(one_hot_vector_size)
     hits = (indices.unsqueeze(-1) == places).movedim(-1, axis)
     on = torch.tensor(1, dtype=torch.int32) if on_value is None else on_value
@@ -88,6 +90,8 @@ def pad(
     if any(any(pair) for pair in sides[:-2]):
         raise ValueError(f"Core ML pads only the last two axes by '{mode}', and loads no file with more")
     for axis, (before, after) in enumerate(sides, start=x.ndim - len(sides)):
+        if max(before, after) > (most := x.shape[axis] - (mode == "reflect")):
+            raise ValueError(f"Core ML pads an axis of {x.shape[axis]} elements by at most {most} others of '{mode}'")
         x = x.index_select(axis, _beyond(x.shape[axis], before, after, mode))
     return x
 
