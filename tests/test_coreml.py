@@ -153,6 +153,20 @@ class Pools(nn.Module):
         return found
 
 
+class Edges(nn.Module):
+    """Operators that Core ML has, and whose numbers are others at the edge: a converter must not take its own."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """[n, 6], some of it zero -> ..."""
+        logs = {name: torch.exp(getattr(torch, name)(x)) for name in ("log", "log2", "log10")}
+        roots = {"root": 1 / torch.rsqrt(x), "tiny": torch.rsqrt((x + 1) * 1e-12) * 1e-6}
+        return {**logs, **roots, "part": x % 1, "whole": x // 1 + 1, "sure": torch.log_softmax(x * 60, 1)}
+
+
+def edges() -> nn.Module:
+    return Edges()
+
+
 def wide() -> nn.Module:
     return seeded(Wide)
 
@@ -206,6 +220,7 @@ DATA: dict[str, Arrays] = {
     },
     "causal": {"x": DRAW.normal(size=(ITEMS, 6, 6)).astype("float32")},
     "pools": {"x": np.random.default_rng(1).normal(size=(ITEMS, 2, 9, 8, 7)).astype("float32")},
+    "edges": {"x": np.abs(np.random.default_rng(2).normal(size=(ITEMS, 6)) * [0, 1, 2, 3, 4, 5]).astype("float32")},
     "flood": {"x": DRAW.normal(size=(ITEMS, 8)).astype("float32")},
     "masked": {
         "x": DRAW.normal(size=(ITEMS, 6, 6)).astype("float32"),
@@ -326,7 +341,7 @@ def test_tensorflow_is_neither_loaded_nor_lost() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["wide", "tied", "stateful", "causal"])
+@pytest.mark.parametrize("name", ["wide", "tied", "stateful", "causal", "edges"])
 def test_a_package_computes_what_torch_does(name: str, tmp_path: Path) -> None:
     road = Road(name, tmp_path)
     assert road.db(road.full) >= 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -88,10 +89,13 @@ def teach() -> None:
     """Shows them to coremltools."""
     convert.coremltools()
     from coremltools.converters.mil import register_torch_op
+    from coremltools.converters.mil.mil.passes.defs.cleanup import noop_elimination
 
+    noop_elimination._SUPPORTED_OPS.discard("floor_div")  # by 1 it is no copy: it rounds
     aliases: dict[Any, list[str]] = {_average: [f"avg_pool{axes}d" for axes in (1, 2, 3)]}
     aliases[_maximum] = [f"max_pool{axes}d{more}" for axes in (1, 2, 3) for more in ("", "_with_indices")]
-    for function in (_unsafe_chunk, _alias, _movedim, _reciprocal):
+    aliases |= {_log: ["log", "log2", "log10"], _log_softmax: ["log_softmax", "_log_softmax"]}
+    for function in (_unsafe_chunk, _alias, _movedim, _reciprocal, _rsqrt):
         aliases[function] = [function.__name__.lstrip("_")]
     for kind, (pool, reduce) in {"avg": ("avg_pool", "reduce_mean"), "max": ("max_pool", "reduce_max")}.items():
         names = [f"adaptive_{kind}_pool{axes}d" for axes in (1, 2, 3)]
@@ -126,6 +130,33 @@ def _reciprocal(context: Any, node: Any) -> None:
     from coremltools.converters.mil import Builder
 
     context.add(Builder.real_div(x=1.0, y=_inputs(context, node)[0]), node.name)
+
+
+def _rsqrt(context: Any, node: Any) -> None:
+    """By a root and a division: Core ML's own adds 1e-12 to what it takes the root of."""
+    from coremltools.converters.mil import Builder
+
+    context.add(Builder.real_div(x=1.0, y=Builder.sqrt(x=_inputs(context, node)[0])), node.name)
+
+
+def _log(context: Any, node: Any) -> None:
+    """Of nothing more: Core ML's own adds 1e-45, and its logarithm of zero is a number."""
+    from coremltools.converters.mil import Builder
+    from coremltools.converters.mil.mil import types
+
+    x = _inputs(context, node)[0]
+    x = x if types.is_float(x.dtype) else Builder.cast(x=x, dtype="fp32")
+    logarithm = Builder.log(x=x, epsilon=0.0)
+    base = {"log2": 2, "log10": 10}.get(node.kind)
+    context.add(Builder.mul(x=logarithm, y=1 / math.log(base)) if base else logarithm, node.name)
+
+
+def _log_softmax(context: Any, node: Any) -> None:
+    """Not the logarithm of a softmax, most of which may be too small for a float."""
+    from coremltools.converters.mil import Builder
+
+    x, axis, *_ = _inputs(context, node)
+    context.add(Builder.sub(x=x, y=Builder.reduce_log_sum_exp(x=x, axes=[axis], keep_dims=True)), node.name)
 
 
 def _movedim(context: Any, node: Any) -> None:
