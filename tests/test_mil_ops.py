@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from pathlib import Path
 from typing import Any
 
 import mil_program
 import numpy as np
 import pytest
-from mil_cases import CASES, Given
+from mil_cases import CASES
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.engines.coreml import mil
@@ -70,52 +69,6 @@ def test_op_computes_what_its_reference_does(name: str, dtype: Any, tmp_path: Pa
             assert_close(value, want, np.asarray(true))
 
 
-# What coremltools computes itself, when it folds constants. Left out: ops it computes for some cases only, `cumsum`
-# (an exclusive one raises TypeError), `scatter_along_axis` (ignores its mode) and `topk` (takes k = -1 as an end).
-COREMLTOOLS = """
-abs acos add argsort asin atan atanh band_part cast ceil clamped_relu clip cos cosh einsum elu equal erf exp exp2
-expand_dims fill fill_like floor floor_div gather gather_along_axis gelu greater greater_equal identity inverse l2_norm
-layer_norm leaky_relu less less_equal linear linear_activation log logical_and logical_not logical_or logical_xor
-matmul maximum minimum mod mul non_zero not_equal pad pow quantize range_1d real_div reduce_argmax reduce_argmin
-reduce_l1_norm reduce_l2_norm reduce_log_sum reduce_log_sum_exp reduce_max reduce_mean reduce_min reduce_prod
-reduce_sum reduce_sum_square relu relu6 reshape reverse round rsqrt scaled_dot_product_attention scaled_tanh select
-shape sigmoid sigmoid_hard sign sin sinh slice_by_index slice_by_size softmax softplus softplus_parametric softsign
-split sqrt square squeeze stack sub tan tanh threshold thresholded_relu tile transpose
-"""
-
-
-@pytest.fixture(scope="module")
-def coreml() -> Any:
-    sys.modules.setdefault("tensorflow", None)  # type: ignore[arg-type]
-    return pytest.importorskip("coremltools")
-
-
-def folded(coreml: Any, kind: str, given: Given) -> list[np.ndarray]:
-    """The op's results as coremltools folds them, in a program of constants."""
-    from coremltools.converters.mil.mil import Builder
-
-    found: list[Any] = []
-
-    @Builder.program(input_specs=[Builder.TensorSpec(shape=(1,))], opset_version=coreml.target.iOS18)  # type: ignore[untyped-decorator]
-    def program(unused: Any) -> Any:
-        result = getattr(Builder, kind)(**given)
-        found.extend(result if isinstance(result, tuple | list) else [result])
-        return Builder.identity(x=unused)
-
-    return [np.asarray(variable.val) for variable in found]
-
-
-@pytest.mark.parametrize("name", COREMLTOOLS.split())
-def test_op_computes_what_coremltools_folds(name: str, coreml: Any, tmp_path: Path) -> None:
-    for round_, make in itertools.product(range(2), CASES[name]):
-        kind, given, reference = make(np.random.default_rng([round_, len(name), 7]))
-        results = expected(reference(**given), np.float32)
-        got = mil_program.single(tmp_path / f"{round_}", kind, given, results, tuple(FIXED))
-        for value, want in zip(got.values(), folded(coreml, kind, given), strict=True):
-            np.testing.assert_allclose(value, want, rtol=1e-4, atol=1e-5, strict=False)
-            assert value.shape == want.shape
-
-
 # --------------------------------------------------------------------------- rounding
 
 
@@ -153,20 +106,6 @@ def test_whole_numbers_beyond_what_a_float_holds_are_exact(tmp_path: Path) -> No
     x = np.array([2**24 + 1, -(2**30) - 7], np.int32)
     got = mil_program.single(tmp_path, "add", {"x": x, "y": np.array([2, 3], np.int32)}, [x])["out_0"]
     np.testing.assert_array_equal(got, [2**24 + 3, -(2**30) - 4])
-
-
-# --------------------------------------------------------------------------- indices that Core ML does not define
-
-
-def test_an_index_below_zero_counts_from_the_end_only_where_the_program_cannot_validate(tmp_path: Path) -> None:
-    x, index = np.arange(4, dtype=np.float32), np.array([-1, 0], np.int32)
-    given = {"x": x, "indices": index}
-    got = mil_program.single(tmp_path / "old", "gather", given, [x[index]])["out_0"]
-    np.testing.assert_array_equal(got, [3, 0])
-    with pytest.raises(
-        StageFailed, match=r"op 'gather' \('out_0'\) cannot be computed: an index is out of range for an axis of size 4"
-    ):
-        mil_program.single(tmp_path / "new", "gather", {**given, "validate_indices": False}, [x[index]])
 
 
 # --------------------------------------------------------------------------- compressed weights, by hand

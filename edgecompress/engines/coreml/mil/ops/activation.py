@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from edgecompress.engines.coreml.mil.lazy import functional, torch
@@ -19,7 +20,9 @@ def elu(x: Float, alpha: float) -> Result:
 def gelu(x: Float, mode: Literal["EXACT", "TANH_APPROXIMATION", "SIGMOID_APPROXIMATION"] = "EXACT") -> Result:
     if mode == "SIGMOID_APPROXIMATION":
         return x * torch.sigmoid(1.702 * x)
-    return functional.gelu(x, approximate="tanh" if mode == "TANH_APPROXIMATION" else "none")
+    if mode == "TANH_APPROXIMATION":
+        return functional.gelu(x, approximate="tanh")
+    return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))  # torch's own of infinity is no number
 
 
 def leaky_relu(x: Float, alpha: float) -> Result:
@@ -77,7 +80,7 @@ def softsign(x: Float) -> Result:
 
 
 def thresholded_relu(x: Float, alpha: float) -> Result:
-    return torch.where(x >= alpha, x, torch.zeros_like(x))
+    return torch.where(x < alpha, torch.zeros_like(x), x)
 
 
 def _softplus(x: torch.Tensor) -> torch.Tensor:

@@ -82,7 +82,8 @@ def rsqrt(x: Float, epsilon: float = 1e-12) -> Result:
 
 
 def sign(x: Number) -> Result:
-    return torch.sign(x)
+    """Of no number: no number, where torch says 0."""
+    return torch.where(x == x, torch.sign(x), x)
 
 
 def sin(x: Float) -> Result:
