@@ -100,7 +100,10 @@ def _from_program(model: Artifact, batch: int) -> Converted:
 
 
 # What no kernel reads as the converter writes it
-WRONG = words("sort argsort msort median kthvalue floor_divide logical_xor conv_transpose3d adaptive_avg_pool3d unfold")
+WRONG = words(
+    "sort argsort msort median kthvalue floor_divide logical_xor conv_transpose3d adaptive_avg_pool3d unfold "
+    "_safe_softmax"
+)
 
 
 def _right(node: torch.fx.Node) -> bool:
