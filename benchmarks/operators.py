@@ -6,7 +6,8 @@ Each sample of `operator_nets` is built, exported, opened and verified by the pl
 engine; a crash or a hang costs one sample. What is done is not done again, but for the engines of --again.
 The judge is torch in float64. Outcomes:
 
-    equal           within 1e-5 of the largest value     tolerance   within 1e-3, or ten times torch's own error
+    equal           within 1e-5 of the largest value     tolerance   within 1e-3 (fp16 1e-2, int8 5e-2), or
+                                                                      ten times torch's own error
     wrong           verify refuses it                     ACCEPTED    verify takes it, and it is neither of the above
     refused         by an error that names an operator    raw         by any other
     crash, hang     of the process
@@ -46,7 +47,8 @@ from edgecompress.stages import reference_answers, verify
 ENGINES = ("onnx", "openvino", "litert", "executorch", "coreml", "mnn")
 OUTCOMES = ("equal", "tolerance", "wrong", "ACCEPTED", "refused", "raw", "crash", "hang")
 SQNR_DB = {"fp32": 60.0, "fp16": 40.0}  # as the targets have it
-EQUAL, NEAR, OWN = 1e-5, 1e-3, 10.0
+EQUAL, OWN = 1e-5, 10.0
+NEAR = {"fp32": 1e-3, "fp16": 1e-2, "int8": 5e-2}  # int8: five steps of 127, of inputs, weights and outputs
 HANG_S = 90
 OURS = "does not convert the operator|has no kernel for|has no operator for|as a torch net its operators"
 SPLITS = ("calibrate", "select", "test")
@@ -75,6 +77,7 @@ def main(nets: Nets) -> int:
     place = Path(tempfile.gettempdir()) / f"edgecompress-{Path(nets.script).stem}"
     parser.add_argument("--work", type=Path, default=place)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--record", type=Path, help="what docs/reference/operators.md is made of; adds to it")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("-v", "--verbose", action="store_true", help="each sample that is neither equal nor refused")
     asked = parser.parse_args()
@@ -112,8 +115,36 @@ def main(nets: Nets) -> int:
                 if each["outcome"] not in ("equal", "tolerance", "refused"):
                     print(f"{engine} {precision} {name}: {each['outcome']}: {each['says'][:200]}")
     figures.write(asked.json, {" ".join(key): told for key, told in found.items()})
+    if asked.record:
+        record(asked.record, index, found)
     bad = sum(each["outcome"] in ("ACCEPTED", "crash", "hang") for told in found.values() for each in told.values())
     return 1 if bad else 0
+
+
+def record(file: Path, index: Mapping[str, Any], found: Mapping[Any, Mapping[str, Any]]) -> None:
+    """Adds to a file: the samples with their arguments, and of each engine what is not right, with the reason."""
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"samples": {}, "found": {}}
+    date = time.strftime("%Y-%m-%d")
+    for (engine, precision), told in found.items():
+        kept["samples"] |= {name: [index[name]["operator"], index[name]["class"]] for name in told}
+        wrong = {
+            name: [each["outcome"], reason(each["says"])]
+            for name, each in told.items()
+            if each["outcome"] not in ("equal", "tolerance")
+        }
+        tried = sorted({name.rpartition("_")[0] for name in told})
+        kept["found"][f"{engine} {precision}"] = {"date": date, "tried": tried, "not right": wrong}
+    lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in kept["samples"].items())
+    whole = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in kept["found"].items())
+    texts = ['"samples": {\n' + ",\n".join(lines) + "}", '"found": {\n' + ",\n".join(whole) + "}"]
+    file.write_text("{" + ",\n".join(texts) + "}\n", encoding="utf-8")
+
+
+def reason(says: str) -> str:
+    """What an engine says of a sample, without what each of them says and without places of this machine."""
+    says = re.sub(r"^(\w+: )*(runtime \w+: )?([\w.]+: )?", "", says)
+    says = re.sub(r"compute it by other operators, or outside of the net|in layer '[^']*'|/tmp/\S+ ?", "", says)
+    return re.sub(r"\s+", " ", says)[:120]
 
 
 def good(counts: Mapping[str, int]) -> float:
@@ -350,13 +381,13 @@ def judged(engine: str, precision: str, name: str, facts: Mapping[str, Any], wor
         default=0.0,
     )
     return {
-        "outcome": "equal" if worst <= EQUAL else "tolerance" if worst <= NEAR else "ACCEPTED",
+        "outcome": "equal" if worst <= EQUAL else "tolerance" if worst <= NEAR[precision] else "ACCEPTED",
         "says": f"{worst:.1e}",
     }
 
 
 def departed(ours: Any, truth: Any, torchs: Any) -> float:
-    """The largest error as a share of the largest value; within OWN times torch's own error it counts as NEAR."""
+    """The largest error as a share of the largest value; within OWN times torch's own error it counts as near."""
     import numpy as np
 
     if ours.shape != truth.shape:
@@ -369,7 +400,7 @@ def departed(ours: Any, truth: Any, torchs: Any) -> float:
     off, own = np.abs(ours - truth)[settled], np.abs(torchs - truth)[settled]
     scale = max(float(np.abs(truth[settled]).max(initial=0.0)), 1e-6)
     error = float(off.max(initial=0.0)) / scale
-    return min(error, NEAR) if np.all(off <= OWN * own + EQUAL * scale) else error
+    return min(error, NEAR["fp32"]) if np.all(off <= OWN * own + EQUAL * scale) else error
 
 
 def named(error: Exception, says: str, facts: Mapping[str, Any]) -> bool:
