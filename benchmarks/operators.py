@@ -64,6 +64,7 @@ class Nets:
     words: Callable[[], Iterable[str]]
     samples: Callable[[str], Iterable[str]]
     prepare: Callable[[str, Path], dict[str, Any]]
+    draw: Callable[[int, int], Sequence[str]] | None = None  # words of a seed, instead of some of `words`
 
 
 def main(nets: Nets) -> int:
@@ -85,7 +86,9 @@ def main(nets: Nets) -> int:
         return worker(nets, *asked.worker, asked.work)
     asked.work.mkdir(parents=True, exist_ok=True)
     words = [word for word in nets.words() if re.search(asked.only, word)]
-    if asked.sample:
+    if nets.draw:
+        words = [*nets.draw(asked.sample or 60, asked.seed)]
+    elif asked.sample:
         words = sorted(random.Random(asked.seed).sample(words, min(asked.sample, len(words))))
     index = prepared(nets, words, asked.work)
     names = [name for name, facts in index.items() if not facts["left"]]
@@ -164,25 +167,24 @@ def prepared(nets: Nets, words: Sequence[str], work: Path) -> dict[str, Any]:
     return {name: line for name, line in lines.items() if line.get("word") in words}
 
 
-def prepare(name: str, work: Path) -> dict[str, Any]:
-    """One sample's artifacts, and the truth: torch in float64."""
+def prepare(name: str, work: Path, nets: Any = operator_nets) -> dict[str, Any]:
+    """The artifacts of a sample of the module `nets`, and the truth: torch in float64."""
     import torch
 
-    sample = operator_nets.sample(name)
+    sample = nets.sample(name)
     facts = {
-        "word": name.rpartition("_")[0],
         "operator": sample.operator,
         "class": sample.argument_class,
         "left": "",
         "atens": [],
     }
-    given, folder = operator_nets.items(sample), work / "nets" / name
+    given, folder = nets.items(sample), work / "nets" / name
     shutil.rmtree(folder, ignore_errors=True)
     try:
         torch.manual_seed(1)
-        first = operator_nets.Net(sample)(**given)
+        first = nets.Net(sample)(**given)
         torch.manual_seed(2)
-        again = operator_nets.Net(sample)(**given)
+        again = nets.Net(sample)(**given)
     except Exception as error:
         return facts | {"left": f"torch does not run it: {first_line(error)}"}
     if not first or any(not torch.equal(first[n].nan_to_num(), again[n].nan_to_num()) for n in first):
@@ -190,7 +192,7 @@ def prepare(name: str, work: Path) -> dict[str, Any]:
     if all(not value.numel() for value in first.values()):
         return facts | {"left": "nothing comes out: its outputs are empty"}
     data = kept_items({n: x.numpy() for n, x in given.items()}, folder / "samples")
-    source = {"source": {"model": f"operator_nets:{name}"}}
+    source = {"source": {"model": f"{nets.__name__}:{name}"}}
     try:
         model = stage("stages.trace:load", {"samples": data}, folder / "module", source)
         stage(
@@ -206,7 +208,7 @@ def prepare(name: str, work: Path) -> dict[str, Any]:
     if any(torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ()) for n in graph.nodes):
         return facts | {"left": "random: it draws numbers"}
     facts["atens"] = sorted({str(n.target) for n in graph.nodes if n.op == "call_function"})
-    keep_truth(operator_nets.Net(sample).double(), given, first, folder)
+    keep_truth(nets.Net(sample).double(), given, first, folder)
     return facts
 
 
@@ -296,7 +298,7 @@ def supervised(script: str, what: Sequence[str], work: Path, file: Path, names: 
                 "outcome": outcome,
                 "says": f"exit {child.returncode}",
                 "left": outcome,
-                "word": at.rpartition("_")[0],
+                "word": at if at in names else at.rpartition("_")[0],
                 "operator": at,
                 "class": "",
                 "atens": [],
@@ -323,7 +325,8 @@ def worker(nets: Nets, engine: str, precision: str, work: Path) -> int:
     index, done = known(work / "index.jsonl"), known(file)
     with file.open("a", buffering=1) as answers:
         for word in sys.stdin.read().split()[: 3000 if engine == "prepare" else 300]:  # engines leak
-            for name in [*nets.samples(word), word] if engine == "prepare" else [word]:
+            made = nets.samples(word) if engine == "prepare" else ()
+            for name in dict.fromkeys([*made, word]):
                 if name in done:
                     continue
                 file.with_suffix(".at").write_text(name)
@@ -331,8 +334,10 @@ def worker(nets: Nets, engine: str, precision: str, work: Path) -> int:
                 try:
                     if engine != "prepare":
                         line = judged(engine, precision, name, index[name], work)
+                    elif name in made:
+                        line = {"word": word, **nets.prepare(name, work)}
                     else:
-                        line = nets.prepare(name, work) if name != word else {"left": "the operator itself"}
+                        line = {"left": "the operator itself"}
                 except Exception as error:
                     line = {"outcome": "raw", "says": first_line(error), "left": f"harness: {first_line(error)}"}
                 answers.write(json.dumps({"name": name, **line, "s": round(time.time() - start, 2)}) + "\n")
