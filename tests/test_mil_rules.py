@@ -94,7 +94,7 @@ def folded(kind: str, given: Given) -> list[np.ndarray]:
 
 
 def assert_as_folded(folder: Path, kind: str, given: Given, results: list[np.ndarray], want: list[np.ndarray]) -> None:
-    for value, folds in zip(mil_program.single(folder, kind, given, results, FIXED).values(), want, strict=True):
+    for value, folds in zip(mil_program.single(folder, kind, given, results, tuple(FIXED)).values(), want, strict=True):
         np.testing.assert_allclose(value, folds, rtol=1e-4, atol=1e-5, strict=False)
         assert value.shape == folds.shape
 
