@@ -354,10 +354,11 @@ def scatter_reduce(x: Tensor, axis: int, index: Tensor, source: Tensor, how: str
 def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
     import torch
 
-    axis %= max(x.dim(), 1)
+    if not x.dim():
+        return x.reshape(1).narrow(0, 0, size)
+    axis %= x.dim()
     places = torch.arange((x.shape[axis] - size) // step + 1).unsqueeze(1) * step + torch.arange(size)
-    found = x.index_select(axis, places.flatten()) if x.dim() else x.expand(places.numel())
-    return found.unflatten(axis, places.shape).movedim(axis + 1, -1)
+    return x.index_select(axis, places.flatten()).unflatten(axis, places.shape).movedim(axis + 1, -1)
 
 
 def embedding_bag(
