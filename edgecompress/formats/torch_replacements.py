@@ -68,6 +68,13 @@ def fmod(x: Tensor, y: Tensor | float) -> Any:
     return x - y * trunc(x / y) if x.is_floating_point() else NotImplemented
 
 
+def power(x: Tensor, exponent: float) -> Any:
+    """By products, or a root."""
+    if exponent == 0.5:
+        return x.sqrt()
+    return reduce(lambda a, b: a * b, [x] * int(exponent)) if exponent in range(1, 9) else NotImplemented
+
+
 def exp2(x: Tensor) -> Tensor:
     return (x * math.log(2)).exp()
 
@@ -728,6 +735,8 @@ TABLE: dict[str, Replacement] = {
     "softplus": softplus,
     "fmax": fmax,
     "fmin": fmin,
+    "pow.Tensor_Scalar": power,
+    "square": lambda x: x * x,
     "exp2": exp2,
     "floor_divide": floor_divide,
     "floor_divide.Scalar": floor_divide,
