@@ -163,6 +163,7 @@ def _spreads(power: np.ndarray, ends: Ends, step: float) -> tuple[np.ndarray, np
     spread = np.sqrt(np.sort(power, axis=0)[: _kept(len(power))].mean(0))
     size = np.maximum(np.abs(ends.low), np.abs(ends.high))
     constant = (spread <= STILL * size) | (ends.high - ends.low <= STEPS * step)
+    spread = np.where(constant, 0.0, spread)  # what rounding moves it by says nothing
     whole = float(np.sqrt(np.square(spread).mean()))
     least = float(np.median(spread)) if len(spread) > MANY else STILL * whole
     raised = np.maximum(np.where(constant, whole, spread), least)
