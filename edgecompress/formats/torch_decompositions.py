@@ -113,6 +113,8 @@ def retried(
             if node := torch_faults.culprit(error, program):
                 lost.add(node.target)
         program, more = simpler(program, lambda node: knows(node) and node.target not in lost)
+        if not more and lost:  # what it broke at has no simpler ones
+            program, more = simpler(program, knows)
         if not more:
             break
         facts = together(facts, more)

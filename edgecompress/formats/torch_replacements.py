@@ -68,13 +68,6 @@ def fmod(x: Tensor, y: Tensor | float) -> Any:
     return x - y * trunc(x / y) if x.is_floating_point() else NotImplemented
 
 
-def power(x: Tensor, exponent: float) -> Any:
-    """By products, or a root."""
-    if exponent == 0.5:
-        return x.sqrt()
-    return reduce(lambda a, b: a * b, [x] * int(exponent)) if exponent in range(1, 9) else NotImplemented
-
-
 def exp2(x: Tensor) -> Tensor:
     return (x * math.log(2)).exp()
 
@@ -119,6 +112,11 @@ def ones_like(x: Tensor, **more: Any) -> Tensor:
 
 def fill(x: Tensor, value: Any) -> Any:
     return value.to(x.dtype).expand(x.shape) if hasattr(value, "expand") else full_like(x, value)
+
+
+def power(x: Tensor, exponent: float) -> Any:
+    """Without axes: engines that have it have it of four at most."""
+    return x.reshape(-1).pow(exponent).reshape(x.shape) if x.dim() > 1 else NotImplemented
 
 
 def logical(name: str) -> Replacement:
@@ -198,9 +196,9 @@ def vector_norm(x: Tensor, order: float = 2, axes: Any = None, keepdim: bool = F
     )
 
 
-def extreme(name: str) -> Replacement:
-    """The largest or least number of all, along each axis by name."""
-    return lambda x: getattr(x, name)(list(range(x.dim())))
+def of_all(name: str) -> Replacement:
+    """A reduction of all numbers, along each axis by name."""
+    return lambda x, **more: getattr(x, name)(list(range(x.dim())), **more) if x.dim() else NotImplemented
 
 
 def logcumsumexp(x: Tensor, axis: int) -> Tensor:
@@ -248,7 +246,7 @@ def cdist(x: Tensor, y: Tensor, p: float, _: int | None) -> Any:
 
 def sort(x: Tensor, axis: int = -1, descending: bool = False, most: int = 0) -> tuple[Tensor, Tensor]:
     """By the largest along the last axis, the only ones that all engines find; `most`: of the order's beginning."""
-    if not x.dim():
+    if not x.dim() or x.shape[axis] == 1:
         return x, _no_places(x)
     last = x.movedim(axis, -1)
     values, places = (last if descending else -last).topk(most or x.shape[axis])
@@ -319,6 +317,21 @@ def flip(x: Tensor, axes: Sequence[int]) -> Any:
     return NotImplemented if len(axes) == 1 else reduce(lambda turned, axis: turned.flip([axis]), axes, x)
 
 
+def padded(x: Tensor, widths: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """By which of the numbers each place has: again from the other end, the last one, or in a mirror."""
+    import torch
+
+    if mode == "constant":
+        return NotImplemented
+    for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True), 1):
+        last = x.shape[-axis] - 1
+        places = torch.arange(-before, last + 1 + after)
+        mirrored = last - (last - places.abs()).abs()
+        found = {"circular": places % (last + 1), "replicate": places.clamp(0, last), "reflect": mirrored}[mode]
+        x = x.index_select(-axis, found) if before or after else x
+    return x
+
+
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     mask = mask.expand(x.shape)
     places = (mask.reshape(-1).long().cumsum(0) - 1).clamp(0, source.numel() - 1)
@@ -327,6 +340,12 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 def transposed(x: Tensor) -> Any:
     return NotImplemented if x.is_complex() else x.transpose(-2, -1)
+
+
+def one_hot(index: Tensor, classes: int = -1) -> Any:
+    import torch
+
+    return NotImplemented if classes < 0 else (index.unsqueeze(-1) == torch.arange(classes)).to(index.dtype)
 
 
 def bucketize(x: Tensor, edges: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
@@ -614,7 +633,7 @@ def conv_transposed(
     """Without padding, its edges cut off; without groups; without dilation, its weights set apart by zeros.
 
     Over volumes that have no padding, a convolution of voxels set apart by zeros.
-    `more`: what is added to each axis's end.
+    `more`: what is added to each axis's end, zeros where no padding is.
     """
     import torch
 
@@ -622,16 +641,16 @@ def conv_transposed(
     stride, pad, more, step = (_each(sizes, axes) for sizes in (stride, pad, more, step))
     rest = [max(0, m - p) for m, p in zip(more, pad, strict=True)]
     batch = x if x.dim() == weight.dim() else x.unsqueeze(0)
-    if axes < 3 and batch is x and not any(pad):
+    if axes < 3 and batch is x and not any(pad) and not any(rest):
         if groups > 1:
             each = zip(x.chunk(groups, 1), weight.chunk(groups), strict=True)
             made = torch.cat(
-                [getattr(torch.nn.functional, name)(a, w, None, stride, 0, rest, 1, step) for a, w in each], 1
+                [getattr(torch.nn.functional, name)(a, w, None, stride, 0, 0, 1, step) for a, w in each], 1
             )
             return made if bias is None else made + bias.reshape(-1, *[1] * axes)
         if all(n == 1 for n in step):
             return NotImplemented
-        return getattr(torch.nn.functional, name)(x, _set_apart(weight, step), bias, stride, 0, rest)
+        return getattr(torch.nn.functional, name)(x, _set_apart(weight, step), bias, stride)
     if axes == 3 and (any(rest) or not any(pad)):
         made = _set_apart(batch, stride)
         reach = [s * (n - 1) for s, n in zip(step, weight.shape[2:], strict=True)]
@@ -639,7 +658,12 @@ def conv_transposed(
         turned = weight.flip([2, 3, 4]).unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1)
         made = torch.nn.functional.conv3d(torch.nn.functional.pad(made, widths), turned, bias, 1, 0, step, groups)
     else:
-        made = getattr(torch.nn.functional, name)(batch, weight, bias, stride, 0, rest, groups, step)
+        made = getattr(torch.nn.functional, name)(
+            batch, weight, None if any(rest) else bias, stride, 0, 0, groups, step
+        )
+        if any(rest):
+            made = torch.nn.functional.pad(made, [n for m in reversed(rest) for n in (0, m)])
+            made = made if bias is None else made + bias.reshape(-1, *[1] * axes)
         for i in range(-axes, 0):
             size = (x.shape[i] - 1) * stride[i] - 2 * pad[i] + step[i] * (weight.shape[i] - 1) + more[i] + 1
             made = made.narrow(i, pad[i], size)
@@ -735,7 +759,6 @@ TABLE: dict[str, Replacement] = {
     "softplus": softplus,
     "fmax": fmax,
     "fmin": fmin,
-    "pow.Tensor_Scalar": power,
     "square": lambda x: x * x,
     "exp2": exp2,
     "floor_divide": floor_divide,
@@ -756,6 +779,7 @@ TABLE: dict[str, Replacement] = {
     "full_like": full_like,
     "zeros_like": zeros_like,
     "ones_like": ones_like,
+    "pow.Tensor_Scalar": power,
     **{f"bitwise_{name}.Tensor": logical(name) for name in ("and", "or", "xor")},
     "bitwise_not": logical("not"),
     "var_mean.correction": var_mean,
@@ -764,8 +788,8 @@ TABLE: dict[str, Replacement] = {
     "logsumexp": of_one(lambda x: x.clone()),
     "instance_norm": instance_norm,
     "linalg_vector_norm": vector_norm,
-    "max": extreme("amax"),
-    "min": extreme("amin"),
+    **{name: of_all(along) for name, along in {"max": "amax", "min": "amin", "mean": "mean", "sum": "sum"}.items()},
+    "pad": padded,
     "_native_batch_norm_legit_no_training": batch_norm,
     "logcumsumexp": logcumsumexp,
     "prod": prod_of_all,
@@ -786,6 +810,7 @@ TABLE: dict[str, Replacement] = {
     "flip": flip,
     "masked_scatter": masked_scatter,
     "mH": transposed,
+    "one_hot": one_hot,
     "bucketize.Tensor": bucketize,
     "scatter_add": scatter_add,
     "scatter_reduce.two": scatter_reduce,

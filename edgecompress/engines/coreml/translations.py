@@ -43,8 +43,14 @@ RIGHT: Mapping[str, Callable[..., bool]] = {
     "nll_loss_nd": lambda x, target, weight=None, *how: weight is None,
     "nll_loss": lambda x, target, weight=None, *how: weight is None,
     "instance_norm": lambda x, *how: x.meta["val"].dim() == 4 and how[4],
-    "max": lambda x, *axes: bool(axes),
-    "min": lambda x, *axes: bool(axes),
+    **dict.fromkeys(("max", "min", "mean", "sum"), lambda x, *axes, **more: bool(axes)),
+    "pad": lambda x, widths, mode="constant", value=None: (
+        mode == "constant" or (mode != "circular" and len(widths) < 5)
+    ),
+    **dict.fromkeys(  # what it adds to an end it takes from the padding
+        [f"conv_transpose{axes}d" for axes in (1, 2, 3)],
+        lambda x, weight, bias=None, stride=1, pad=0, more=0, *how: _most(more) <= -_most(pad, -1),
+    ),
     "linalg_vector_norm": lambda x, order=2, axes=None, *how, **more: axes is not None,
     "scatter_add": lambda x, axis, index, source: index.meta["val"].shape == source.meta["val"].shape,
     **{f"max_pool{n}d{more}": _undilated for n in (1, 2, 3) for more in ("", "_with_indices")},
@@ -56,6 +62,10 @@ RIGHT: Mapping[str, Callable[..., bool]] = {
     ),
     "prelu": lambda x, slope: x.meta["val"].dim() == 4 or slope.meta["val"].numel() == 1,
 }
+
+
+def _most(sizes: int | Sequence[int], sign: int = 1) -> int:
+    return max(sign * n for n in ([sizes] if isinstance(sizes, int) else sizes))
 
 
 def known(node: torch.fx.Node) -> bool:
@@ -95,7 +105,7 @@ def teach() -> None:
     aliases: dict[Any, list[str]] = {_average: [f"avg_pool{axes}d" for axes in (1, 2, 3)]}
     aliases[_maximum] = [f"max_pool{axes}d{more}" for axes in (1, 2, 3) for more in ("", "_with_indices")]
     aliases |= {_log: ["log", "log2", "log10"], _log_softmax: ["log_softmax", "_log_softmax"]}
-    for function in (_unsafe_chunk, _alias, _movedim, _reciprocal, _rsqrt):
+    for function in (_unsafe_chunk, _alias, _clone, _movedim, _reciprocal, _rsqrt):
         aliases[function] = [function.__name__.lstrip("_")]
     for kind, (pool, reduce) in {"avg": ("avg_pool", "reduce_mean"), "max": ("max_pool", "reduce_max")}.items():
         names = [f"adaptive_{kind}_pool{axes}d" for axes in (1, 2, 3)]
@@ -123,6 +133,14 @@ def _unsafe_chunk(context: Any, node: Any) -> None:
 
 def _alias(context: Any, node: Any) -> None:
     context.add(context[node.inputs[0]], node.name)
+
+
+def _clone(context: Any, node: Any) -> None:
+    """An input that is an output would have two names: by an operator that coremltools does not drop."""
+    from coremltools.converters.mil import Builder
+
+    x = context[node.inputs[0]]
+    context.add(Builder.maximum(x=x, y=x, name=node.name) if x.op is None else x, node.name)
 
 
 def _reciprocal(context: Any, node: Any) -> None:

@@ -38,6 +38,8 @@ NATIVE = platform.system() == "Darwin"
 SIMULATED = "" if NATIVE else "the MIL interpreter"  # what runs it here in Core ML's place: its speed says nothing
 DTYPES = {"float16": "float16", "float32": "float32", "float64": "float32", "bfloat16": "float32"}  # others: int32
 FILLED = {"new_ones": 1, "new_zeros": 0}  # what coremltools knows of no tensor, or of none but floats: their number
+# Views: where the shape stays they are what they take
+SAME = ("squeeze", "view", "reshape", "expand", "view_as", "expand_as", "contiguous", "alias", "flatten", "unflatten")
 AGREE_DB = 40.0  # Core ML and the interpreter round at other places; a wrong operator is far below
 NO_ARENA = "Core ML does not report its memory plan"
 NO_EMPTY = "an empty model would have to be written by coremltools on the device"
@@ -173,6 +175,8 @@ def _folded(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
         return net  # what is written into is no constant
     known: dict[torch.fx.Node, torch.Tensor] = {}
     for node in calls:
+        if getattr(node.target, "_opname", "") in SAME and _alike(node.meta.get("val"), node.args[0].meta.get("val")):
+            node.replace_all_uses_with(node.args[0])
         if all(read in known for read in node.all_input_nodes):
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), known.__getitem__)
             known[node] = node.target(*args, **kwargs)
@@ -183,6 +187,10 @@ def _folded(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
     net.graph.eliminate_dead_code()
     net.recompile()
     return net
+
+
+def _alike(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    return a is not None and b is not None and a.shape == b.shape and a.dtype == b.dtype
 
 
 def _real_numbers(node: torch.fx.Node) -> None:

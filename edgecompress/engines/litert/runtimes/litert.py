@@ -127,8 +127,8 @@ def _right(node: torch.fx.Node) -> bool:
         return not node.args[5:]  # ceil_mode: it makes another number of windows
     if name in ("split", "unsafe_split"):
         return len(node.meta["val"]) > 1
-    if name in ("pow", "square"):  # of five axes it makes none
-        return node.args[0].meta["val"].dim() < 5 if hasattr(node.args[0], "meta") else True
+    if name in ("pow", "square"):
+        return bool(node.meta["val"].dim() < 5)
     if name == "flip":
         return len(node.args[1]) == 1
     if name.startswith("upsample_nearest"):
