@@ -21,7 +21,7 @@ NAVIGATION = {
     "docs/assistants",
     "Targets": "docs/formats, docs/devices, docs/ethos-u, docs/web",
     "Reference": "docs/reference/commands, docs/reference/targets, docs/reference/files, docs/reference/plugins, "
-    "docs/reference/zoo, docs/reference/errors",
+    "docs/reference/zoo, docs/reference/operators, docs/reference/errors",
     "Project": "docs/architecture, CONTRIBUTING, examples/**, docs/security, "
     "Reporting a vulnerability <SECURITY>, CHANGELOG",
 }

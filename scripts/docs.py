@@ -279,6 +279,56 @@ def known(runtime: str, said: str) -> str:
     return f"`{error}` {do}"
 
 
+OPERATORS = """# Which operator runs in which engine
+
+What became of each function and module of PyTorch's own test databases, at most four classes of arguments of each, as
+a net of one operator: exported, opened, verified, and compared with torch in float64. `yes`: right for all of them.
+`2 of 4`: for so many; which ones fail stands below. `no`: for none; `deploy` names the operator and its layer. An empty
+cell was not tried: some engines had a seeded sample. `litert`, `executorch` and `mnn` run on Android, `coreml` (here its interpreter) on iOS and macOS,
+`onnx` and `openvino` on PCs. Your own net: `edgecompress check net.py:make --target android`.
+"""
+
+
+def operators_page() -> str:
+    """What the newest record of benchmarks/operators.py says."""
+    kept = json.loads(max((ROOT / "benchmarks").glob("operators-*.json")).read_text(encoding="utf-8"))
+    samples, found = kept["samples"], kept["found"]
+    by_operator: dict[str, list[str]] = {}
+    for name, (operator, _) in samples.items():
+        by_operator.setdefault(operator, []).append(name)
+    rows, partly = [], []
+    for operator, names in sorted(by_operator.items(), key=lambda item: item[0].lower()):
+        cells = []
+        for told in found.values():
+            tried = [name for name in names if name.rpartition("_")[0] in told["tried"]]
+            right = sum(name not in told["not right"] for name in tried)
+            cells.append(
+                "" if not tried else "no" if not right else "yes" if right == len(tried) else f"{right} of {len(tried)}"
+            )
+        rows.append([f"`{operator}`", *cells])
+        for name in names:
+            of_engines = [engine for engine, cell in zip(found, cells, strict=True) if " of " in cell]
+            if fails := [engine for engine in of_engines if name in found[engine]["not right"]]:
+                partly.append([f"`{operator}`", f"`{samples[name][1][:160]}`", ", ".join(fails)])
+    shares = [
+        [engine, told["date"], len(tried), f"{1 - len(told['not right']) / len(tried):.0%}"]
+        for engine, told in found.items()
+        for tried in [[name for name in samples if name.rpartition("_")[0] in told["tried"]]]
+    ]
+    return "\n".join(
+        [
+            OPERATORS,
+            table(["engine", "on", "samples", "right"], shares),
+            "",
+            "## Operators\n",
+            table(["operator", *found], rows),
+            "",
+            "## Arguments that fail where others run\n",
+            table(["operator", "arguments", "fail in"], partly),
+        ]
+    )
+
+
 def by_parts(schema: dict[str, Any]) -> str:
     """A JSON Schema, a line per part."""
     parts = ",\n".join(f"{json.dumps(name)}: {json.dumps(part)}" for name, part in schema.pop("$defs").items())
@@ -292,6 +342,7 @@ PAGES = {
     "reference/files.md": files,
     "reference/errors.md": error_page,
     "reference/zoo.md": zoo_page,
+    "reference/operators.md": operators_page,
     "reference/report.schema.json": lambda: by_parts(model.json_schema()),
     f"../{model_card.SCHEMA_FILE.relative_to(ROOT)}": lambda: by_parts(model_card.json_schema()),
     "architecture.md": architecture.page,
