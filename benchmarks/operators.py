@@ -147,7 +147,7 @@ def record(file: Path, index: Mapping[str, Any], found: Mapping[Any, Mapping[str
 def reason(says: str) -> str:
     """What an engine says of a sample, without what each of them says and without places of this machine."""
     says = re.sub(r"^(\w+: )*(runtime \w+: )?([\w.]+: )?", "", says)
-    says = re.sub(r"compute it by other operators, or outside of the net|in layer '[^']*'|/tmp/\S+ ?", "", says)
+    says = re.sub(r"compute it by other operators, or outside of the net|in layer '[^']*'|/\w[\w.-]*/\S+ ?", "", says)
     return re.sub(r"\s+", " ", says)[:120]
 
 

@@ -283,9 +283,9 @@ OPERATORS = """# Which operator runs in which engine
 
 What became of each function and module of PyTorch's own test databases, at most four classes of arguments of each, as
 a net of one operator: exported, opened, verified, and compared with torch in float64. `yes`: right for all of them.
-`2 of 4`: for so many; which ones fail stands below. `no`: for none; `deploy` names the operator and its layer. An empty
-cell was not tried: some engines had a seeded sample. `litert`, `executorch` and `mnn` run on Android, `coreml` (here its interpreter) on iOS and macOS,
-`onnx` and `openvino` on PCs. Your own net: `edgecompress check net.py:make --target android`.
+`2 of 4`: for so many; which ones fail stands below. `no`: for none; `deploy` names the operator and its layer. An
+empty cell was not tried: some engines had a seeded sample. `litert`, `executorch` and `mnn` run on Android, `coreml`
+(here its interpreter) on iOS and macOS, `onnx` and `openvino` on PCs. `edgecompress check` says it of your own net.
 """
 
 
