@@ -346,6 +346,8 @@ def test_a_constant_output_keeps_its_value() -> None:
     assert broken(golden, {"y": np.full((N, 1), 70.2)}) == []
     (says,) = broken(golden, {"y": np.full((N, 1), 7.0)})
     assert "constant in the source: off by 90 % of its value" in says
+    rounded = np.float32(1) + np.float32(1e-7) * RANDOM.integers(-1, 2, size=(N, 4))
+    assert broken({"y": rounded.astype(np.float32)}, {"y": np.ones((N, 4), np.float32)}) == []
 
 
 def test_the_longer_axis_holds_the_channels_where_its_places_differ_more() -> None:

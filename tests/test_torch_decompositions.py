@@ -78,6 +78,15 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "bags": (lambda x: F.embedding_bag(BAGS, (x > 0).long() + 1, mode="mean", padding_idx=2), SMALL),
     "volumes": (lambda x: F.conv_transpose3d(F.conv3d(x, VOXELS), VOXELS, stride=2, output_padding=1), (1, 2, 4, 5, 5)),
     "nearest by no whole factor": (lambda x: F.interpolate(x, size=(7, 9)), PLANE),
+    "mean of all": (lambda x: x.permute(0, 3, 1, 2) + x.mean(), PLANE),
+    "padded in a circle": (lambda x: F.pad(x, (1, 2, 0, 1), mode="circular"), PLANE),
+    "padded in a mirror": (lambda x: F.pad(x[None], (1, 2, 0, 1, 2, 0), mode="reflect"), PLANE),
+    "transposed, more at its end": (
+        lambda x: F.conv_transpose2d(x, torch.arange(24.0).reshape(3, 2, 2, 2), stride=3, output_padding=(2, 1)),
+        PLANE,
+    ),
+    "one hot": (lambda x: F.one_hot(x.argmax(1), 6), SMALL),
+    "power of five axes": (lambda x: (x[None].abs() + 1) ** 0.75, PLANE),
 }
 
 

@@ -21,7 +21,7 @@ Knows = Callable[[Any], bool]
 # What checks a program or marks it, and goes before a conversion
 STILL = (
     *("_assert_tensor_metadata", "_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size"),
-    *("detach_", "lift_fresh_copy"),
+    *("detach_", "lift_fresh_copy", "copy_", "copy"),  # what is written in place is written anew
 )
 
 

@@ -201,6 +201,18 @@ def of_all(name: str) -> Replacement:
     return lambda x, **more: getattr(x, name)(list(range(x.dim())), **more) if x.dim() else NotImplemented
 
 
+def of_an_axis_of_one(both: bool) -> Replacement:
+    """The best number along an axis that has but one, and its place, or the place alone."""
+
+    def found(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Any:
+        if axis is None or not x.dim() or x.shape[axis] != 1:
+            return NotImplemented
+        made = x if keepdim else x.squeeze(axis)
+        return (made, _no_places(made)) if both else _no_places(made)
+
+    return found
+
+
 def logcumsumexp(x: Tensor, axis: int) -> Tensor:
     top = x.amax(axis, keepdim=True)
     return (x - top).exp().cumsum(axis).log() + top
@@ -321,8 +333,12 @@ def padded(x: Tensor, widths: Sequence[int], mode: str = "constant", value: floa
     """By which of the numbers each place has: again from the other end, the last one, or in a mirror."""
     import torch
 
-    if mode == "constant":
-        return NotImplemented
+    if mode == "constant":  # what is cut off first
+        for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True), 1):
+            begin, end = max(-before, 0), x.shape[-axis] - max(-after, 0)
+            x = x.narrow(-axis, begin, end - begin)
+        more = [max(n, 0) for n in widths]
+        return NotImplemented if more == [*widths] else torch.nn.functional.pad(x, more, value=value)
     for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True), 1):
         last = x.shape[-axis] - 1
         places = torch.arange(-before, last + 1 + after)
@@ -452,7 +468,7 @@ def max_pool(
 ) -> tuple[Tensor, Tensor]:
     """The values, and the place of each in the map, the first one where several are the largest."""
     places = _numbered(x, axes)
-    hows = [_each(sizes, axes) for sizes in (kernel, stride or kernel, pad, step)]
+    hows = [each_axis(sizes, axes) for sizes in (kernel, stride or kernel, pad, step)]
     for i in range(-1, -axes - 1, -1):
         how = (*(each[i] for each in hows), ceil)
         parts, _ = _windows(x, i, how, float("-inf"))
@@ -471,7 +487,7 @@ def avg_pool3d(
     by: int | None = None,
 ) -> Tensor:
     """`padded`: the padding counts; `by`: what each sum is divided by, not by how many numbers it has."""
-    for i, how in enumerate(zip(*(_each(sizes, 3) for sizes in (kernel, stride or kernel, pad)), strict=True)):
+    for i, how in enumerate(zip(*(each_axis(sizes, 3) for sizes in (kernel, stride or kernel, pad)), strict=True)):
         length, width = x.shape[i - 3], how[0]
         parts, first = _windows(x, i - 3, (*how, 1, ceil), 0.0)
         x = reduce(lambda a, b: a + b, parts)
@@ -488,7 +504,7 @@ def max_pool2d(
     """Without `ceil_mode`: behind its end, where the last windows reach to, the last numbers stand once more."""
     import torch
 
-    hows = [_each(sizes, 2) for sizes in (kernel, stride or kernel, pad, step)]
+    hows = [each_axis(sizes, 2) for sizes in (kernel, stride or kernel, pad, step)]
     behind = [_reach(x.shape[i], [how[i] for how in hows], ceil)[1] for i in (-2, -1)]
     if not ceil and hows[3] == [1, 1]:
         return NotImplemented
@@ -575,7 +591,7 @@ def _reach(length: int, how: Sequence[int], ceil: bool) -> tuple[int, int]:
     return out, max((out - 1) * stride + reach - length - pad, 0)
 
 
-def _each(sizes: Sizes, axes: int) -> list[int]:
+def each_axis(sizes: Sizes, axes: int) -> list[int]:
     given = [sizes] if isinstance(sizes, int) else list(sizes)
     return given * axes if len(given) == 1 else given
 
@@ -595,7 +611,7 @@ def conv3d(
     """A convolution of planes for each layer of the kernel, and the sum of them."""
     import torch
 
-    strides, pads, steps = (_each(sizes, 3) for sizes in (stride, pad, step))
+    strides, pads, steps = (each_axis(sizes, 3) for sizes in (stride, pad, step))
     batch = x if x.dim() == 5 else x.unsqueeze(0)
     parts, _ = _windows(batch, 2, (weight.shape[2], strides[0], pads[0], steps[0], False), 0.0)
     terms = []
@@ -614,7 +630,7 @@ def conv3d_padded(
     import torch
 
     if padding == "same":
-        reach = [n * (k - 1) for n, k in zip(_each(more[0] if more else 1, 3), weight.shape[2:], strict=True)]
+        reach = [n * (k - 1) for n, k in zip(each_axis(more[0] if more else 1, 3), weight.shape[2:], strict=True)]
         x = torch.nn.functional.pad(x, [n for r in reversed(reach) for n in (r // 2, r - r // 2)])
     return conv3d(x, weight, bias, stride, 0, *more)
 
@@ -638,7 +654,7 @@ def conv_transposed(
     import torch
 
     axes = weight.dim() - 2
-    stride, pad, more, step = (_each(sizes, axes) for sizes in (stride, pad, more, step))
+    stride, pad, more, step = (each_axis(sizes, axes) for sizes in (stride, pad, more, step))
     rest = [max(0, m - p) for m, p in zip(more, pad, strict=True)]
     batch = x if x.dim() == weight.dim() else x.unsqueeze(0)
     if axes < 3 and batch is x and not any(pad) and not any(rest):
@@ -791,6 +807,7 @@ TABLE: dict[str, Replacement] = {
     **{name: of_all(along) for name, along in {"max": "amax", "min": "amin", "mean": "mean", "sum": "sum"}.items()},
     "pad": padded,
     "_native_batch_norm_legit_no_training": batch_norm,
+    **{name: of_an_axis_of_one("dim" in name) for name in ("argmax", "argmin", "max.dim", "min.dim")},
     "logcumsumexp": logcumsumexp,
     "prod": prod_of_all,
     "prod.dim_int": prod,

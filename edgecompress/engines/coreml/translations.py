@@ -45,7 +45,7 @@ RIGHT: Mapping[str, Callable[..., bool]] = {
     "instance_norm": lambda x, *how: x.meta["val"].dim() == 4 and how[4],
     **dict.fromkeys(("max", "min", "mean", "sum"), lambda x, *axes, **more: bool(axes)),
     "pad": lambda x, widths, mode="constant", value=None: (
-        mode == "constant" or (mode != "circular" and len(widths) < 5)
+        min(widths) >= 0 and (mode == "constant" or (mode != "circular" and len(widths) < 5))
     ),
     **dict.fromkeys(  # what it adds to an end it takes from the padding
         [f"conv_transpose{axes}d" for axes in (1, 2, 3)],

@@ -155,6 +155,8 @@ def _right(node: torch.fx.Node) -> bool:
     name, given = node.target._opname, node.args[0] if node.args else node
     alone = len(node.args) > 1 and hasattr(given, "meta") and not given.meta["val"].dim()
     volume = name == "convolution" and hasattr(given, "meta") and given.meta["val"].dim() > 4
+    if name == "pad" and min(node.args[1]) < 0:
+        return False
     return name not in VOLUMES and not volume and not (alone and name in SUMS)
 
 

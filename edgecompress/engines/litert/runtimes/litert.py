@@ -129,6 +129,8 @@ def _right(node: torch.fx.Node) -> bool:
         return len(node.meta["val"]) > 1
     if name in ("pow", "square"):
         return bool(node.meta["val"].dim() < 5)
+    if name in ("argmax", "argmin", "max", "min") and node.args[1:] and isinstance(node.args[1], int):
+        return bool(node.args[0].meta["val"].shape[node.args[1]] != 1)  # it cannot write where the only number is
     if name == "flip":
         return len(node.args[1]) == 1
     if name.startswith("upsample_nearest"):
@@ -143,6 +145,8 @@ def _volume_is_right(
 ) -> bool:
     """Whether it converts a convolution of volumes; `more`: groups, or those of the general convolution."""
     transposed, groups = (more[0], more[2]) if len(more) == 3 else (False, *more, groups)[:2]
+    if stride not in (1, [1], [1, 1, 1]) and dilation not in (1, [1], [1, 1, 1]):
+        return False  # it makes another convolution
     steps_over_padding = stride not in (1, [1], [1, 1, 1]) and pad not in (0, [0], [0, 0, 0])
     return not transposed and groups == 1 and not (x.meta["val"].shape[1] == 1 and steps_over_padding)
 

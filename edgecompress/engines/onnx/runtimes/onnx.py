@@ -113,6 +113,8 @@ def _right(node: torch.fx.Node) -> bool:
     name = node.target._opname
     if name == "scaled_dot_product_attention":
         return bool(node.args[0].meta["val"].dim() == 4)
+    if name == "pad" and "circular" in node.args:  # which OpenVINO and MNN do not read
+        return False
     return name not in ALIASES and not (name == "lstm" and torch_decompositions.projects(node.args[2]))
 
 
