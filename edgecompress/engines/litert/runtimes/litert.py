@@ -38,7 +38,6 @@ READS: tuple[str, ...] = ("program", "savedmodel")
 SUFFIX = ".tflite"
 
 FILE = "model.tflite"
-SORTS = ("sort", "argsort", "msort", "median", "nanmedian", "quantile", "nanquantile", "kthvalue")
 REFLECTED = 2  # how a sampled grid is padded: torch spells it out by int8, which no kernel compares
 LARGEST_FILE = 2**31 - 1  # bytes: the furthest that an offset reaches
 
@@ -101,8 +100,8 @@ def _from_program(model: Artifact, batch: int) -> Converted:
 
 # What no kernel reads as the converter writes it
 WRONG = words(
-    "sort argsort msort median kthvalue floor_divide logical_xor conv_transpose3d adaptive_avg_pool3d unfold "
-    "_safe_softmax"
+    "sort argsort msort median nanmedian quantile nanquantile kthvalue floor_divide logical_xor conv_transpose3d "
+    "adaptive_avg_pool3d unfold _safe_softmax"
 )
 
 
