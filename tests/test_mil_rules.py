@@ -128,7 +128,7 @@ def edges() -> dict[str, list[Given]]:
     for name, (_, count) in SLOPED.items():
         slopes = [dict([("alpha", alpha), ("beta", beta)][:count]) for alpha, beta in ((0.5, 2.0), (-0.5, 1.0))]
         made[name] = [{"x": NUMBERS, **slope} for slope in slopes]
-    made |= {name: [floats, whole] for name in BINARY.keys() - {"mod"}} | {"real_div": [floats], "pow": [floats]}
+    made |= {name: [floats, whole] for name in BINARY if name != "mod"} | {"real_div": [floats], "pow": [floats]}
     made["gelu"] = [{"x": NUMBERS, "mode": f"{word}_APPROXIMATION"} for word in ("TANH", "SIGMOID")]
     made["gelu"].append({"x": NUMBERS, "mode": "EXACT"})
     made["cast"] = [{"x": NUMBERS[2:14], "dtype": dtype} for dtype in ("int32", "int8", "bool")]
