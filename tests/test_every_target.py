@@ -31,12 +31,14 @@ SEARCH, STRENGTH = (
     "macs = 0.5, align = 16",
 )  # what a search by measuring ends with is not the question here
 SHARED = ("data", "source", "golden", "excerpt", "trace", "export-onnx")
-# Libraries that take seconds and hundreds of megabytes, and the calls that need them.
+# Libraries that take seconds and hundreds of megabytes, and the calls that need them. A check reads the tables of all
+# converters that a program goes to in one process, which loads torch once.
+READS = "stages.operations:"
 HEAVY = {
     "tensorflow": ("runtimes.tensorflow:", "techniques.tf_int8:"),
-    "coremltools": ("runtimes.coreml:", "techniques.coreml_"),
-    "executorch": ("runtimes.executorch:", "techniques.pt2e_"),
-    "litert_torch": ("runtimes.litert:", "techniques.pt2e_", "stages.channel_block:"),
+    "coremltools": ("runtimes.coreml:", "techniques.coreml_", READS),
+    "executorch": ("runtimes.executorch:", "techniques.pt2e_", READS),
+    "litert_torch": ("runtimes.litert:", "techniques.pt2e_", "stages.channel_block:", READS),
     "openvino": ("runtimes.openvino:", "techniques.nncf_int8:"),
 }
 
