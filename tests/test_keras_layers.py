@@ -29,6 +29,10 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[], Any]]] = {
     "a picture without aliasing": ((9, 7, 2), lambda: kl.Resizing(4, 6, antialias=True, crop_to_aspect_ratio=True)),
     "counts": ((6,), lambda: kl.CategoryEncoding(5, output_mode="count")),
     "gelu in a loop": ((7, 3), lambda: kl.SimpleRNN(4, activation="gelu")),
+    "a constant without what was turned": (
+        (5, 3),
+        lambda: lambda x: 3 - keras.ops.relu(kl.Permute((2, 1))(x)) + 2 / (1 + kl.Permute((2, 1))(x)),
+    ),
     "a state that is an output, too": ((7, 3), lambda: kl.LSTM(4, return_state=True)),
 }
 

@@ -128,6 +128,8 @@ def variants(made: Job, walk: PlanRun) -> dict[str, CheckedVariant]:
         by = first_stages.converter(calls.get(variant.name, ())).removeprefix("runtimes.")
         if row["reached"] and by and outcome and outcome.artifact:
             row["rewritten"], row["why"] = outcome.artifact.facts["foreseen"][by]
+            replaced = {each.partition(" of ")[0] for each in row["rewritten"]}
+            row["unknown"] = [each for each in row["unknown"] if each["type"].partition(".")[0] not in replaced]
             row["reached"] = not row["why"]
         found[variant.name] = row
     return found

@@ -223,6 +223,25 @@ def bucketize(tf: Any, told: Mapping[str, Any], x: Any) -> Any:
     return tf.reduce_sum(tf.cast(tf.cast(x, tf.float32)[..., None] >= edges, tf.int32), -1)
 
 
+def from_constant(name: str, tf: Any, told: Mapping[str, Any], x: Any, y: Any) -> Any:
+    """A difference from a constant, or a quotient of one, with the constant on the right; a quotient of a row.
+
+    Where LiteRT's converter moves a transpose behind these, it turns the two around.
+    """
+    todo, turned = [told["read"][1].op], False
+    while todo:
+        maker = todo.pop()
+        turned = turned or maker.type == "Transpose" or b"NCHW" in [maker.node_def.attr["data_format"].s]
+        todo += [each.op for each in maker.inputs] if maker.type in MOVED else []
+    if not turned or tf.is_tensor(x):
+        return NotImplemented
+    if name == "Sub":
+        return y * tf.constant(-1, y.dtype) + x
+    return tf.reshape(1 / tf.reshape(y, [-1]), tf.shape(y)) * x
+
+
+# Behind what a transpose is moved
+MOVED = ("Add", "AddV2", "BiasAdd", "FusedBatchNormV3", "Identity", "LeakyRelu", "Mul", "Neg", "Relu", "Relu6", "Sub")
 PARTS = ("ComplexAbs", "Imag", "Real")
 TABLE: Mapping[str, Callable[..., Any]] = {
     "AvgPool3D": partial(pool_3d, "avg_pool2d"),
@@ -233,8 +252,11 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "DenseBincount": dense_bincount,
     "Erfc": lambda tf, told, x: 1 - tf.math.erf(x),
     "Expm1": lambda tf, told, x: tf.tanh(x / 2) * (tf.exp(x) + 1),  # which keeps the digits of small numbers
+    **{name: partial(from_constant, name) for name in ("RealDiv", "Sub")},
     "ScaleAndTranslate": scale_and_translate,
     **{part: partial(spectrum, part) for part in PARTS},
 }
-LITERT = {"AvgPool3D", "Conv3D", "DenseBincount", "MaxPool3D", "ScaleAndTranslate"}  # that it has no kernel of
-TF2ONNX = {*TABLE} - {"AvgPool3D", "Conv3D", "MaxPool3D"}  # that it leaves, or makes of what no engine takes
+# That it has no kernel of, or makes of what is another
+LITERT = {"AvgPool3D", "Conv3D", "DenseBincount", "MaxPool3D", "RealDiv", "ScaleAndTranslate", "Sub"}
+# That it leaves, or makes of what no engine takes
+TF2ONNX = {*TABLE} - {"AvgPool3D", "Conv3D", "MaxPool3D", "RealDiv", "Sub"}

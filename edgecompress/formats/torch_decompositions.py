@@ -30,6 +30,7 @@ def simpler(
 ) -> tuple[torch.export.ExportedProgram, dict[str, Json]]:
     """The program, and the facts that tell what was replaced: {"rewrites": {SAYS: [operator of layer]}}, or nothing."""
     told, kept = dict[str, None](), set[object]()
+    own = {(node.name, node.target) for node in program.graph.nodes}
     for _ in range(ROUNDS):
         nodes = [node for node in program.graph.nodes if node.op == "call_function" and hasattr(node.target, "_schema")]
         written = [node for node in nodes if _writes_for_others(node)]
@@ -49,7 +50,8 @@ def simpler(
         if circle := prims and {node.target for node in made.graph.nodes} & chosen.keys():
             kept |= circle
             continue
-        told |= {f"{n.target._opname} of {module_of(n)}": None for n in nodes if n.target in chosen or n in written}
+        replaced = [n for n in nodes if (n.target in chosen or n in written) and (n.name, n.target) in own]
+        told |= {f"{n.target._opname} of {module_of(n)}": None for n in replaced}
         program = made
     return program, {REWRITES: {SAYS: [*told]}} if told else {}
 

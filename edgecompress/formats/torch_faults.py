@@ -60,10 +60,10 @@ def told(
     error: BaseException,
     program: torch.export.ExportedProgram | None = None,
     says: str = "",
-    knows: Callable[[torch.fx.Node], bool] | None = None,
+    refused: Callable[[], str] = str,
 ) -> str:
-    """The line; `says`: what to tell of the error itself where `first_line` is not it; `knows`: of an operator,
-    whether the converter has it, for errors that name none."""
+    """The line; `says`: what to tell of the error itself where `first_line` is not it; `refused`: what the converter's
+    tables say of the program, for errors that name no operator."""
     says = says or first_line(error)
     came = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     kinds = {type(value).__name__ for frame in came for value in frame.f_locals.values()}
@@ -74,13 +74,11 @@ def told(
     if found := re.search(OPERATOR, says):
         operator = next(filter(None, found.groups())).replace("::", ".").removesuffix(".default")
         name = operator.rpartition("aten.")[2].split(".")[0].strip("_")
-        layer = _layer(program, lambda node: name in str(node.target))
-        return f"it does not convert the operator {operator}{layer}: {NO_OPERATOR} ({says})"
-    nodes = program.graph.nodes if program is not None and knows else ()
-    lacking = (n for n in nodes if hasattr(n.target, "_schema") and knows and not knows(n))
-    if node := next(lacking, None) or (culprit(error, program) if program is not None else None):
-        return f"{lacks(program, node, node.target)} ({says})"
-    return says
+        within = _layer(program, lambda node: name in str(node.target))
+        return f"it does not convert the operator {operator}{within}: {NO_OPERATOR} ({says})"
+    if program is not None and (node := culprit(error, program)):
+        return f"{lacks(node, node.target)} ({says})"
+    return f"{refusal} ({says})" if (refusal := refused()) else says
 
 
 def culprit(error: BaseException, program: torch.export.ExportedProgram) -> torch.fx.Node | None:
@@ -121,12 +119,11 @@ def _word(node: Any) -> str:
     return str(getattr(node, "kind", None) or getattr(node, "target", None)).strip("_")
 
 
-def lacks(program: torch.export.ExportedProgram | None, node: torch.fx.Node, target: Any) -> str:
+def lacks(node: torch.fx.Node, target: Any) -> str:
     """The line of an operator that a converter has not, which a node is or is made of."""
-    layer = _layer(program, lambda each: each is node)
     name, part = (each._schema.name.replace("::", ".") for each in (node.target, target))
     made = f" (of {part})" if part.partition(".")[2].strip("_") != name.partition(".")[2].strip("_") else ""
-    return f"it does not convert the operator {name}{made}{layer}: {NO_OPERATOR}"
+    return f"it does not convert the operator {name}{made}{layer(node)}: {NO_OPERATOR}"
 
 
 def is_complex(node: Any) -> bool:
@@ -152,8 +149,13 @@ def _of(program: torch.export.ExportedProgram | None, has: Callable[[Any], bool]
 
 
 def _layer(program: torch.export.ExportedProgram | None, wanted: Callable[[Any], bool]) -> str:
-    """` in layer 'a.b'`: of the first such node, where it is inside of one."""
+    """As `layer`, of the first such node."""
     nodes = program.graph.nodes if program is not None else ()
     node = next((node for node in nodes if node.op == "call_function" and wanted(node)), None)
-    layer = "" if node is None else module_of(node)
-    return f" in layer '{layer.removeprefix('net.')}'" if node is not None and layer not in ("net", node.name) else ""
+    return layer(node) if node is not None else ""
+
+
+def layer(node: torch.fx.Node) -> str:
+    """` in layer 'a.b'`, where a node is inside of one."""
+    name = module_of(node)
+    return f" in layer '{name.removeprefix('net.')}'" if name not in ("net", node.name) else ""

@@ -38,7 +38,7 @@ def foreseen(
     import torch
 
     nodes = [n for n in program.graph.nodes if n.op == "call_function" and hasattr(n.target, "_schema")]
-    nodes = [n for n in nodes if n.target._opname not in STILL]
+    nodes = [n for n in nodes if n.target._opname not in STILL and n.target.namespace != "quantized_decomposed"]
     values = [node.meta.get("val") for node in program.graph.nodes]
     fake = next(value.fake_mode for value in values if hasattr(value, "fake_mode"))
     lacking: list[tuple[Any, Any]] = []
@@ -53,7 +53,7 @@ def foreseen(
             lacking += [(node, each) for each in lacks]
         if not lacking:
             return Foreseen(rewritten)
-    return Foreseen(refused=torch_faults.lacks(program, *lacking[0]))
+    return Foreseen(refused=torch_faults.lacks(*lacking[0]))
 
 
 def _looked_up(node: Any, known: Knows, own: Mapping[Any, Callable[..., Any]], stays: Knows) -> tuple[bool, list[Any]]:

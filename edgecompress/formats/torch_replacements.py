@@ -64,6 +64,20 @@ def angle(x: Tensor) -> Any:
     return NotImplemented if x.is_complex() else (x < 0).to(x.dtype) * math.pi
 
 
+def added(x: Any, y: Any, *, alpha: float = 1) -> Any:
+    return NotImplemented if alpha == 1 else x + y * alpha
+
+
+def subtracted(x: Any, y: Any, *, alpha: float = 1) -> Any:
+    """By a factor of -1: a constant is on the right then."""
+    return y * -alpha + x
+
+
+def reciprocal(x: Tensor) -> Any:
+    """Of a row."""
+    return x.reshape(-1).reciprocal().reshape(x.shape) if x.dim() > 1 else NotImplemented
+
+
 def fmod(x: Tensor, y: Tensor | float) -> Any:
     return x - y * trunc(x / y) if x.is_floating_point() else NotImplemented
 
@@ -379,18 +393,57 @@ def scatter_add(x: Tensor, axis: int, index: Tensor, source: Tensor) -> Any:
     return x.scatter_add(axis, index, source[tuple(slice(n) for n in index.shape)])
 
 
+# What changes nothing that it is reduced with
+EMPTY = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": -math.inf, "amin": math.inf}
+
+
 def scatter_reduce(x: Tensor, axis: int, index: Tensor, source: Tensor, how: str, *, include_self: bool = True) -> Any:
     import torch
 
-    if how not in ("sum", "mean"):
+    if how not in ("sum", "mean") and include_self and index.shape == source.shape:
         return NotImplemented
     source = source[tuple(slice(n) for n in index.shape)]
-    kept = x if include_self else x.scatter(axis, index, 0.0)
+    kept = x if include_self else x.scatter(axis, index, EMPTY[how])
+    if how not in ("sum", "mean"):
+        return kept.scatter_reduce(axis, index, source, how)
     total = kept.scatter_add(axis, index, source)
     if how == "sum":
         return total
     ones = torch.ones_like(x) if include_self else torch.ones_like(x).scatter(axis, index, 0.0)
     return total / ones.scatter_add(axis, index, torch.ones_like(source)).clamp(min=1)
+
+
+def index_reduce(x: Tensor, axis: int, index: Tensor, source: Tensor, how: str, *, include_self: bool = True) -> Tensor:
+    places = index.reshape([-1 if i == axis % x.dim() else 1 for i in range(x.dim())]).expand(source.shape)
+    return x.scatter_reduce(axis, places, source, how, include_self=include_self)
+
+
+def index_put(x: Tensor, index: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    """One number where a mask of the first axes is true; behind whole axes: into the tensor with those axes last."""
+    import torch
+
+    axes = [axis for axis, each in enumerate(index) if each is not None]
+    given = [each for each in index if each is not None]
+    if any(str(each.dtype) == "torch.bool" for each in given):
+        if len(index) > 1 or values.numel() != 1 or accumulate:
+            return NotImplemented
+        mask = given[0].reshape(*given[0].shape, *[1] * (x.dim() - given[0].dim()))
+        return values.to(x.dtype).reshape(()).where(mask, x)
+    if len(axes) == len(index):
+        return NotImplemented
+    rest = [axis for axis in range(x.dim()) if axis not in axes]
+    turned = x.permute(axes + rest)
+    places = torch.broadcast_shapes(*(each.shape for each in given))
+    before = axes[0] if axes[-1] - axes[0] + 1 == len(axes) else 0  # the whole axes in front of the places
+    sizes = [x.shape[axis] for axis in rest]
+    values = values.expand(*sizes[:before], *places, *sizes[before:])
+    values = values.movedim([*range(before, before + len(places))], [*range(len(places))])
+    made = turned.index_put(given, values, accumulate)
+    return made.permute([(axes + rest).index(axis) for axis in range(x.dim())])
+
+
+def copied(x: Tensor, y: Tensor, _: bool = False) -> Tensor:
+    return y.to(x.dtype).expand(x.shape)
 
 
 def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
@@ -432,6 +485,12 @@ def embedding_bag(
         found = inside.to(rows.dtype).matmul(rows)
         found = found / number.clamp(min=1.0) if mode == 1 else found
     return found, *(_no_places(offsets) for _ in range(3))
+
+
+def squeeze(x: Tensor, axes: int | Sequence[int]) -> Tensor:
+    """Of the axes that have one place alone."""
+    one = {axis % x.dim() for axis in ([axes] if isinstance(axes, int) else axes) if x.dim()}
+    return x.reshape([n for axis, n in enumerate(x.shape) if n != 1 or axis not in one])
 
 
 def split(x: Tensor, size: int, axis: int = 0) -> list[Tensor]:
@@ -686,6 +745,22 @@ def conv_transposed(
     return made if batch is x else made.squeeze(0)
 
 
+def fold(x: Tensor, size: Sizes, kernel: Sizes, step: Sizes, pad: Sizes, stride: Sizes) -> Tensor:
+    """A transposed convolution by kernels that are 1 at one place each."""
+    import torch
+
+    size, kernel, step, pad, stride = (each_axis(given, 2) for given in (size, kernel, step, pad, stride))
+    reach = [n + 2 * p - d * (k - 1) - 1 for n, p, d, k in zip(size, pad, step, kernel, strict=True)]
+    windows = [n // s + 1 for n, s in zip(reach, stride, strict=True)]
+    more = [n % s for n, s in zip(reach, stride, strict=True)]
+    places = math.prod(kernel)
+    weight = (torch.arange(places).unsqueeze(1) == torch.arange(places)).reshape(places, 1, *kernel)
+    made = torch.nn.functional.conv_transpose2d(
+        x.reshape(-1, places, *windows), weight.to(x.dtype), None, stride, pad, more, 1, step
+    )
+    return made.reshape(*x.shape[:-2], -1, *size)
+
+
 def convolution(
     x: Tensor,
     weight: Tensor,
@@ -777,6 +852,14 @@ TABLE: dict[str, Replacement] = {
     "fmin": fmin,
     "square": lambda x: x * x,
     "exp2": exp2,
+    "add.Tensor": added,
+    "add.Scalar": added,
+    "sub.Tensor": subtracted,
+    "sub.Scalar": subtracted,
+    "rsub.Tensor": lambda x, y, *, alpha=1: subtracted(y, x, alpha=alpha),
+    "rsub.Scalar": lambda x, y, alpha=1: subtracted(y, x, alpha=alpha),
+    "reciprocal": reciprocal,
+    "div.Tensor": lambda x, y: y.reciprocal() * x,
     "floor_divide": floor_divide,
     "floor_divide.Scalar": floor_divide,
     "div.Tensor_mode": divided,
@@ -831,6 +914,11 @@ TABLE: dict[str, Replacement] = {
     "bucketize.Tensor": bucketize,
     "scatter_add": scatter_add,
     "scatter_reduce.two": scatter_reduce,
+    "index_reduce": index_reduce,
+    "index_put": index_put,
+    "copy": copied,
+    "squeeze.dim": squeeze,
+    "squeeze.dims": squeeze,
     "split.Tensor": split,
     "unsafe_split.Tensor": split,
     "unfold": unfold,
@@ -850,6 +938,7 @@ TABLE: dict[str, Replacement] = {
     **{
         f"conv_transpose{k}": partial(conv_transposed, f"conv_transpose{k[:2]}") for k in ("1d", "2d.input", "3d.input")
     },
+    "col2im": fold,
     "grid_sampler_2d": grid_sampler,
     "grid_sampler_3d": grid_sampler,
 }

@@ -378,6 +378,16 @@ def _program_specs(
         if unlike := next((g for g in order if not hasattr(values.get(str(g)), "shape")), None):
             raise InputError(f"the program's '{unlike}' is not a tensor; export it with tensors only")
         sides.append([(n, values[str(g)]) for n, g in zip(words or order, order, strict=True)])
+    makers = {symbol: node for node in program.graph.nodes for symbol in node.meta.get("unbacked_bindings") or ()}
+    for name, value in sides[1]:
+        told = {symbol for size in value.shape if hasattr(size, "node") for symbol in size.node.expr.free_symbols}
+        if told & makers.keys():
+            maker = next(node for symbol, node in makers.items() if symbol in told)
+            raise InputError(
+                f"output '{name}' is as long as the data says, by the operator {maker.target}"
+                f"{torch_faults.layer(maker)}, but files have outputs of fixed shapes; give a mask, or as many places "
+                "as there can be, by topk or padding"
+            )
     known = _known_symbols(program, sides[0], dims)
     specs = [
         tuple(TensorSpec(n, tuple(_named(s, known) for s in v.shape), _dtype(v)) for n, v in side) for side in sides

@@ -25,7 +25,7 @@ UNABLE = words(
     "acosh asinh atanh median fill full_like zeros_like ones_like _cdist_forward grid_sampler lerp dist meshgrid fmod "
     "native_group_norm rms_norm affine_grid_generator margin_ranking_loss multi_margin_loss triplet_margin_loss prod "
     "mh soft_margin_loss _safe_softmax _upsample_bilinear2d_aa _upsample_bicubic2d_aa diagonal logcumsumexp "
-    "resize resize_as _native_batch_norm_legit_no_training"
+    "resize resize_as copy _native_batch_norm_legit_no_training"
 )
 
 
@@ -52,8 +52,14 @@ RIGHT: Mapping[str, Callable[..., bool]] = {
         lambda x, weight, bias=None, stride=1, pad=0, more=0, *how: _most(more) <= -_most(pad, -1),
     ),
     "linalg_vector_norm": lambda x, order=2, axes=None, *how, **more: axes is not None,
-    "scatter_add": lambda x, axis, index, source: index.meta["val"].shape == source.meta["val"].shape,
+    "scatter_add": lambda x, axis, index, source: _as_large(x, axis, index, source),
     **{f"max_pool{n}d{more}": _undilated for n in (1, 2, 3) for more in ("", "_with_indices")},
+    **dict.fromkeys(("add", "sub"), lambda x, y, *, alpha=1: alpha == 1),
+    **dict.fromkeys(("index_put", "index_put_"), lambda x, index, *how: None not in index),
+    "einsum": lambda equation, *given, **more: "..." not in equation,
+    "scatter_reduce": lambda x, axis, index, source, how, **more: (
+        how != "mean" and more.get("include_self", True) and _as_large(x, axis, index, source)
+    ),
     "lstm": lambda x, state, weights, *how: not torch_decompositions.projects(weights),
     "col2im": lambda *how: False,
     "upsample_nearest1d": lambda *how: False,
@@ -78,13 +84,13 @@ def known(node: torch.fx.Node) -> bool:
 
 
 def require(program: torch.export.ExportedProgram) -> None:
-    """Raises NotImplementedError where coremltools would convert an operator, and wrongly."""
+    """Raises ValueError where coremltools would convert an operator, and wrongly."""
     from coremltools.converters.mil.frontend.torch import torch_op_registry
 
     for node in program.graph.nodes:
         name = torch_op_registry.sanitize_op_kind(node.target._schema.name) if hasattr(node.target, "_schema") else ""
         if name and not _right(node, name):
-            raise NotImplementedError(f"for these arguments coremltools makes another operator of '{name}'")
+            raise ValueError(f"for these arguments coremltools makes another operator of '{name}'")
 
 
 def _right(node: torch.fx.Node, name: str) -> bool:
@@ -92,6 +98,12 @@ def _right(node: torch.fx.Node, name: str) -> bool:
         return len({each.meta["val"].is_complex() for each in node.args if hasattr(each, "meta")}) < 2
     places = "max_pool" in name and torch_decompositions.places_are_read(node)  # which Core ML does not tell
     return name not in UNABLE and not places and (name not in RIGHT or RIGHT[name](*node.args, **node.kwargs))
+
+
+def _as_large(x: Any, axis: int, index: Any, source: Any) -> bool:
+    """Whether a scatter has as many places as numbers, for all of the other axes."""
+    sizes, places, given = (list(each.meta["val"].shape) for each in (x, index, source))
+    return not sizes or (places == given and places == [*sizes[:axis], places[axis], *sizes[axis:][1:]])
 
 
 @cache
@@ -110,6 +122,7 @@ def teach() -> None:
     for kind, (pool, reduce) in {"avg": ("avg_pool", "reduce_mean"), "max": ("max_pool", "reduce_max")}.items():
         names = [f"adaptive_{kind}_pool{axes}d" for axes in (1, 2, 3)]
         aliases[_adaptive(pool, reduce)] = names + [f"_{name}" for name in names if kind == "avg"]
+    aliases[_scatter_reduce] = ["scatter_reduce", "scatter_add"]
     for function, (first, *others) in aliases.items():
         function.__name__ = first  # which coremltools knows it by
         register_torch_op(function, torch_alias=others, override=True)
@@ -175,6 +188,23 @@ def _log_softmax(context: Any, node: Any) -> None:
 
     x, axis, *_ = _inputs(context, node)
     context.add(Builder.sub(x=x, y=Builder.reduce_log_sum_exp(x=x, axes=[axis], keep_dims=True)), node.name)
+
+
+def _scatter_reduce(context: Any, node: Any) -> None:
+    """Of constants, as torch does: coremltools forgets what is reduced."""
+    import torch
+    from coremltools.converters.mil import Builder
+
+    how = _inputs(context, node)[4] if node.kind == "scatter_reduce" else "sum"
+    x, axis, index, source = (context[name] for name in node.inputs[:4])
+    if any(each.val is None for each in (x, index, source)):
+        mode = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}[how]
+        made = Builder.scatter_along_axis(data=x, indices=index, updates=source, axis=axis, mode=mode, name=node.name)
+    else:
+        data, places, numbers = (torch.tensor(each.val) for each in (x, index, source))
+        value = data.scatter_reduce(int(axis.val), places.long(), numbers, how)
+        made = Builder.const(val=value.numpy(), name=node.name)
+    context.add(made)
 
 
 def _movedim(context: Any, node: Any) -> None:

@@ -177,6 +177,39 @@ def without_far_sames(data: bytes) -> bytes:
     return packed(model) if found else data
 
 
+def with_plain_scatters(data: bytes) -> bytes:
+    """The file with a StableHLO operator in the graph by which a scatter combines two numbers, as its kernel reads it.
+
+    The converter writes LiteRT's own ones there, too.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+    from ai_edge_litert.tools import flatbuffer_utils
+
+    kinds = schema.BuiltinOperator
+    codes = schema.Model.GetRootAs(data)
+    if all(codes.OperatorCodes(i).BuiltinCode() != kinds.STABLEHLO_SCATTER for i in range(codes.OperatorCodesLength())):
+        return data
+    plain = {
+        kinds.ADD: kinds.STABLEHLO_ADD,
+        kinds.MUL: kinds.STABLEHLO_MULTIPLY,
+        kinds.MAXIMUM: kinds.STABLEHLO_MAXIMUM,
+        kinds.MINIMUM: kinds.STABLEHLO_MINIMUM,
+    }
+    model = flatbuffer_utils.read_model_from_bytearray(bytearray(data))
+    scatters = [
+        op.builtinOptions2
+        for graph in model.subgraphs
+        for op in graph.operators
+        if number(model.operatorCodes[op.opcodeIndex]) == kinds.STABLEHLO_SCATTER
+    ]
+    for graph in {how.updateComputationSubgraphIndex for how in scatters}:
+        for op in model.subgraphs[graph].operators:
+            if kind := plain.get(number(model.operatorCodes[op.opcodeIndex])):
+                op.opcodeIndex, op.builtinOptions, op.builtinOptionsType = len(model.operatorCodes), None, 0
+                model.operatorCodes.append(schema.OperatorCodeT(127, None, 1, kind))
+    return packed(model)
+
+
 # --------------------------------------------------------------------------- inputs and outputs, edited
 
 

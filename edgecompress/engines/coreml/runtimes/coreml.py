@@ -79,9 +79,8 @@ def export(request: Request) -> Artifact:
     except StageFailed:
         raise
     except Exception as error:  # coremltools' errors have no base of their own
-        raise StageFailed(
-            f"runtime coreml: coremltools: {torch_faults.told(error, program, knows=translations.known)}"
-        ) from error
+        why = torch_faults.told(error, program, refused=lambda: foreseen(model).refused)
+        raise StageFailed(f"runtime coreml: coremltools: {why}") from error
     facts = torch_decompositions.together(facts, simpler)
     convert.save(made, request.out)
     return Artifact(request.out, FORMAT, inputs, outputs, facts).write()

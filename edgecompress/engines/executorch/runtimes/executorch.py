@@ -137,9 +137,8 @@ def _lower(program: torch.export.ExportedProgram, backend: str, file: Path) -> d
         data, simpler = torch_decompositions.retried(lowered, program, _known, broken=lambda data: bool(lacking))
         file.write_bytes(data)
     except Exception as error:  # of torch, the delegates' compilers, and plain Exception
-        raise StageFailed(
-            f"runtime executorch: lowering to {backend}: {torch_faults.told(error, program, knows=_known)}"
-        ) from error
+        why = torch_faults.told(error, program, refused=lambda: _foreseen(program).refused)
+        raise StageFailed(f"runtime executorch: lowering to {backend}: {why}") from error
     plan = pte.read(file)
     facts = {"backend": backend, "delegates": list(plan.delegate_calls.values()), "fallback": _left(plan)}
     return torch_decompositions.together(facts, spelled, simpler)
@@ -157,7 +156,7 @@ def _right(node: torch.fx.Node) -> bool:
     volume = name == "convolution" and hasattr(given, "meta") and given.meta["val"].dim() > 4
     if name == "pad" and min(node.args[1]) < 0:
         return False
-    return name not in VOLUMES and not volume and not (alone and name in SUMS)
+    return name not in (*VOLUMES, "col2im") and not volume and not (alone and name in SUMS)
 
 
 @cache
@@ -177,6 +176,10 @@ def _known(node: torch.fx.Node) -> bool:
 
 def foreseen(program: Artifact) -> Foreseen:
     """What it replaces and refuses in a program."""
+    return _foreseen(torch_program.load(program.file(".pt2")))
+
+
+def _foreseen(program: torch.export.ExportedProgram) -> Foreseen:
     import torch
 
     def known(node: torch.fx.Node) -> bool:
@@ -184,7 +187,7 @@ def foreseen(program: Artifact) -> Foreseen:
         return (_known(node) and not torch_faults.is_complex(node)) or checks
 
     own = torch.export.default_decompositions()
-    return torch_foresight.foreseen(torch_program.load(program.file(".pt2")), known, own, _right)
+    return torch_foresight.foreseen(program, known, own, _right)
 
 
 def _lowered(program: torch.export.ExportedProgram, backend: str) -> bytes:

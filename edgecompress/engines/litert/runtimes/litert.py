@@ -84,14 +84,13 @@ def _from_program(model: Artifact, batch: int) -> Converted:
         net = _placed(_copied(_pooled(_attached(program.module(check_guards=False)))))
         how = _quantization(program)
         made: bytes = litert_torch.convert(_positional(net), example, quant_config=how).model_content()
-        return made
+        return model_edits.with_plain_scatters(made)
 
     try:
         data, simpler = torch_decompositions.retried(convert, program, _known, broken=_lacks_a_kernel)
     except Exception as error:
-        raise StageFailed(
-            f"runtime litert: litert_torch.convert: {torch_faults.told(error, program, knows=_known)}"
-        ) from error
+        why = torch_faults.told(error, program, refused=lambda: foreseen(model).refused)
+        raise StageFailed(f"runtime litert: litert_torch.convert: {why}") from error
     facts = torch_decompositions.together(facts, simpler)
     ends = (("args", model.inputs), ("output", model.outputs))  # what the converter calls them
     inputs, outputs = ({f"{old}_{i}": s.name for i, s in enumerate(specs)} for old, specs in ends)
@@ -101,17 +100,20 @@ def _from_program(model: Artifact, batch: int) -> Converted:
 # What no kernel reads as the converter writes it
 WRONG = words(
     "sort argsort msort median nanmedian quantile nanquantile kthvalue floor_divide logical_xor conv_transpose3d "
-    "adaptive_avg_pool3d unfold _safe_softmax"
+    "adaptive_avg_pool3d unfold _safe_softmax col2im"
 )
 
 
 def _right(node: torch.fx.Node) -> bool:
     """Whether the converter makes of an operator what it computes, and what LiteRT has a kernel of.
 
-    It takes the nearest number by half pixels, torch by rounding down. It pads no transposed convolution, tells no
+    It takes the nearest number by half pixels, torch by rounding down. Where it moves a transpose behind a difference
+    from a constant, or a quotient of one, it turns the two around. It pads no transposed convolution, tells no
     places of a maximum and turns axes around together that stand side by side alone.
     """
     name = node.target._opname
+    if name in FROM_LEFT and node.target._overloadname != "Tensor_mode" and _turns_around(node, name):
+        return False
     if name in ("conv_transpose1d", "conv_transpose2d"):  # padding, groups, dilation
         given = dict(enumerate(node.args))
         pad, groups, step = given.get(4, 0), given.get(6, 1), given.get(7, 1)
@@ -122,6 +124,10 @@ def _right(node: torch.fx.Node) -> bool:
         return bool(node.args[4] != "mean" and (node.args[5:] or [node.kwargs.get("include_self", True)])[0])
     if name in ("conv3d", "convolution") and node.args[0].meta["val"].dim() == 5:
         return _volume_is_right(*node.args, **node.kwargs)
+    if name in ("add", "sub"):
+        return bool(node.kwargs.get("alpha", 1) == 1)
+    if name == "index_put":  # it knows no place whose number the data tells
+        return all(each is None or each.meta["val"].dtype.itemsize > 1 for each in node.args[1])
     if name == "max_pool2d":
         return not node.args[5:]  # ceil_mode: it makes another number of windows
     if name in ("split", "unsafe_split"):
@@ -137,6 +143,38 @@ def _right(node: torch.fx.Node) -> bool:
         return all(isinstance(b, int) and a % b == 0 for a, b in zip(after, before, strict=True))
     places = "max_pool" in name and torch_decompositions.places_are_read(node)
     return name not in WRONG and not places and not (name == "div" and node.kwargs.get("rounding_mode"))
+
+
+FROM_LEFT = ("rsub", "reciprocal", "sub", "subtract", "div", "divide", "true_divide")
+STRAIGHT = words("linear addmm mm bmm matmul softmax _softmax layer_norm embedding sigmoid exp tanh abs sin cos sqrt")
+
+
+def _turns_around(node: torch.fx.Node, name: str) -> bool:
+    """Whether a constant is on the left of what comes from a transpose, as it is behind a convolution, too."""
+    import torch
+
+    from_one = name in ("rsub", "reciprocal")
+    if not from_one and not _is_constant(node.args[0]):
+        return False
+    todo = [node.args[0 if from_one else 1]]
+    while todo:
+        each = todo.pop()
+        if getattr(each, "op", "") != "call_function" or each.meta["val"].dim() < 2:
+            continue
+        word = getattr(each.target, "_opname", "")
+        if word not in STRAIGHT:
+            if torch.Tag.pointwise not in getattr(each.target, "tags", ()):
+                return True
+            todo += each.all_input_nodes
+    return False
+
+
+def _is_constant(value: Any) -> bool:
+    """A number, a weight, or what is computed of such alone; an input is none."""
+    kind = getattr(value, "op", "number" if isinstance(value, (int, float)) else "")
+    if kind == "call_function":
+        return all(map(_is_constant, value.all_input_nodes))
+    return kind in ("number", "get_attr") or (kind == "placeholder" and value.name[:2] in ("p_", "b_", "c_"))
 
 
 def _volume_is_right(

@@ -17,7 +17,14 @@ from edgecompress.engines.onnx import external, layer_outputs, user_file
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.onnx.session import CPU, OnnxSession
 from edgecompress.engines.tensorflow import savedmodel
-from edgecompress.formats import torch_decompositions, torch_faults, torch_foresight, torch_program, torch_shortcuts
+from edgecompress.formats import (
+    torch_decompositions,
+    torch_faults,
+    torch_foresight,
+    torch_program,
+    torch_replacements,
+    torch_shortcuts,
+)
 from edgecompress.formats.tensorflow_replacements import TF2ONNX, simpler
 
 if TYPE_CHECKING:
@@ -90,9 +97,8 @@ def _from_program(model: Artifact) -> tuple[onnx.ModelProto, dict[str, Json]]:
     try:
         proto, simpler = torch_decompositions.retried(convert, program, _known)
     except Exception as error:
-        raise StageFailed(
-            f"runtime onnx: torch.onnx.export: {torch_faults.told(error, program, knows=_known)}"
-        ) from error
+        why = torch_faults.told(error, program, refused=lambda: foreseen(model).refused)
+        raise StageFailed(f"runtime onnx: torch.onnx.export: {why}") from error
     return proto, torch_decompositions.together(facts, simpler)
 
 
@@ -109,10 +115,28 @@ def _known(node: torch.fx.Node) -> bool:
 
 
 def _right(node: torch.fx.Node) -> bool:
-    """Whether it makes of an operator what that computes: it promotes no types of ALIASES, attends in 4 axes alone."""
+    """Whether it makes of an operator what that computes, and ONNX Runtime reads.
+
+    It promotes no types of ALIASES, attends in 4 axes alone, and drops axes that have more than one place.
+    """
     name = node.target._opname
     if name == "scaled_dot_product_attention":
         return bool(node.args[0].meta["val"].dim() == 4)
+    if name == "squeeze" and node.args[1:]:
+        axes = [node.args[1]] if isinstance(node.args[1], int) else node.args[1]
+        sizes = node.args[0].meta["val"].shape
+        return all(not isinstance(sizes[axis], int) or sizes[axis] == 1 for axis in axes if sizes)
+    if name == "einsum":
+        return "..." not in node.args[0]
+    if name.startswith("conv_transpose"):  # more at an end than a step
+        given = dict(enumerate(node.args))
+        axes = node.args[1].meta["val"].dim() - 2
+        stride, more = (torch_replacements.each_axis(given.get(i) or (i == 3) * 1, axes) for i in (3, 5))
+        return all(m < s for m, s in zip(more, stride, strict=True))
+    if name in ("scatter_add", "scatter_reduce"):
+        return bool(node.args[2].meta["val"].shape == node.args[3].meta["val"].shape)
+    if name == "linalg_vector_norm":
+        return bool(node.args[0].meta["val"].dim())
     if name == "pad" and "circular" in node.args:  # which OpenVINO and MNN do not read
         return False
     return name not in ALIASES and not (name == "lstm" and torch_decompositions.projects(node.args[2]))
