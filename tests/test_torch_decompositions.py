@@ -96,6 +96,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "pool to the ceiling": (lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), (1, 2, 3, 6)),
     "bags": (lambda x: F.embedding_bag(BAGS, (x > 0).long() + 1, mode="mean", padding_idx=2), SMALL),
     "volumes": (lambda x: F.conv_transpose3d(F.conv3d(x, VOXELS), VOXELS, stride=2, output_padding=1), (1, 2, 4, 5, 5)),
+    "a volume of one channel, padded": (lambda x: F.conv3d(x, VOXELS[:, :1], padding=1), (1, 1, 4, 5, 5)),
     "nearest by no whole factor": (lambda x: F.interpolate(x, size=(7, 9)), PLANE),
     "mean of all": (lambda x: x.permute(0, 3, 1, 2) + x.mean(), PLANE),
     "padded in a circle": (lambda x: F.pad(x, (1, 2, 0, 1), mode="circular"), PLANE),
@@ -108,6 +109,10 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "one without a convolution": (
         lambda x: BAGS[0, :2, None, None] - F.conv2d(x, BAGS.reshape(2, 3, 1, 2)).relu(),
         PLANE,
+    ),
+    "windows of a picture": (
+        lambda x: x.view(1, 2, 2, 3, 2, 3).permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, 2, 2, 3),
+        (1, 4, 6, 3),
     ),
     "one hot": (lambda x: F.one_hot(x.argmax(1), 6), SMALL),
     "sums at places": (lambda x: x.scatter_add(0, INDEX, x.flip(0)), (3, 5)),

@@ -168,6 +168,8 @@ def _folded(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
         if (kind := getattr(node.target, "_opname", "")) in FILLED:  # it reads a tensor for its type alone
             node.args, node.kwargs = (node.args[1], FILLED[kind]), {"dtype": node.meta["val"].dtype}
             node.target = torch.ops.aten.full.default
+        if node.target is torch.ops.aten.view.default:  # which wants what it reads in one piece of memory
+            node.target = torch.ops.aten.reshape.default
         _real_numbers(node)
     net.recompile()
     if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in calls):

@@ -16,7 +16,14 @@ from edgecompress.core.operations import words
 from edgecompress.data import declared_ends
 from edgecompress.engines.litert import arena as litert_arena
 from edgecompress.engines.litert import layer_outputs, model_edits, model_file, saved_model, session
-from edgecompress.formats import torch_decompositions, torch_faults, torch_foresight, torch_program, torch_shortcuts
+from edgecompress.formats import (
+    torch_decompositions,
+    torch_faults,
+    torch_foresight,
+    torch_program,
+    torch_replacements,
+    torch_shortcuts,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,8 +191,11 @@ def _volume_is_right(
     transposed, groups = (more[0], more[2]) if len(more) == 3 else (False, *more, groups)[:2]
     if stride not in (1, [1], [1, 1, 1]) and dilation not in (1, [1], [1, 1, 1]):
         return False  # it makes another convolution
-    steps_over_padding = stride not in (1, [1], [1, 1, 1]) and pad not in (0, [0], [0, 0, 0])
-    return not transposed and groups == 1 and not (x.meta["val"].shape[1] == 1 and steps_over_padding)
+    sizes = [torch_replacements.each_axis(0 if isinstance(n, str) else n, 3) for n in (stride, pad, dilation)]
+    axes = list(zip(*sizes, weight.meta["val"].shape[2:], strict=True))
+    same = all(s == 1 and 2 * p == d * (k - 1) for s, p, d, k in axes)
+    crashes = x.meta["val"].shape[1] == 1 and any(sizes[1]) and not same  # a padding of one channel by itself
+    return not transposed and groups == 1 and not crashes
 
 
 def _known(node: torch.fx.Node) -> bool:
