@@ -114,6 +114,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
         lambda x: x.view(1, 2, 2, 3, 2, 3).permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, 2, 2, 3),
         (1, 4, 6, 3),
     ),
+    "rolled along two axes": (lambda x: x.roll((1, -2), (2, 3)), PLANE),
     "one hot": (lambda x: F.one_hot(x.argmax(1), 6), SMALL),
     "sums at places": (lambda x: x.scatter_add(0, INDEX, x.flip(0)), (3, 5)),
     "rows added": (lambda x: x.index_add(0, torch.tensor([2, 0, 2]), x.flip(1)), SMALL),

@@ -62,7 +62,7 @@ def _looked_up(node: Any, known: Knows, own: Mapping[Any, Callable[..., Any]], s
     from torch.utils import _pytree as pytree
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    lacking, within = list[Any](), list[Any]()
+    lacking, within = list[Any](), list[str]()
 
     class Lookup(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -76,8 +76,9 @@ def _looked_up(node: Any, known: Knows, own: Mapping[Any, Callable[..., Any]], s
             tables = torch_decompositions.tables() if not stays(called) else (own,)
             ways = [table[called.target] for table in tables if called.target in table]
             ways += [func.impl_aten] if func.namespace == "prims" else [func.decompose] * func._can_decompose()
-            if called.target not in within:  # which it would come back to
-                within.append(called.target)
+            given = pytree.tree_map_only(torch.Tensor, lambda each: each.shape, (args, kwargs))
+            if (call := f"{called.target} {given}") not in within:  # which it would come back to
+                within.append(call)
                 for way in ways:
                     before = len(lacking)
                     with self:
