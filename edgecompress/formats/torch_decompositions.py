@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import REWRITES
-from edgecompress.formats import torch_faults, torch_replacements
+from edgecompress.formats import torch_faults
 from edgecompress.formats.torch_program import module_of
+from edgecompress.formats.torch_replacements.table import table
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +69,7 @@ def tables() -> tuple[Mapping[object, Callable[..., object]], ...]:
     import torch
     from torch._decomp import decomposition_table
 
-    return torch_replacements.table(), torch.export.default_decompositions(), decomposition_table
+    return table(), torch.export.default_decompositions(), decomposition_table
 
 
 def places_are_read(node: torch.fx.Node) -> bool:

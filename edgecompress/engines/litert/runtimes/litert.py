@@ -21,9 +21,9 @@ from edgecompress.formats import (
     torch_faults,
     torch_foresight,
     torch_program,
-    torch_replacements,
     torch_shortcuts,
 )
+from edgecompress.formats.torch_replacements import pools
 
 if TYPE_CHECKING:
     import numpy as np
@@ -191,7 +191,7 @@ def _volume_is_right(
     transposed, groups = (more[0], more[2]) if len(more) == 3 else (False, *more, groups)[:2]
     if stride not in (1, [1], [1, 1, 1]) and dilation not in (1, [1], [1, 1, 1]):
         return False  # it makes another convolution
-    sizes = [torch_replacements.each_axis(0 if isinstance(n, str) else n, 3) for n in (stride, pad, dilation)]
+    sizes = [pools.each_axis(0 if isinstance(n, str) else n, 3) for n in (stride, pad, dilation)]
     axes = list(zip(*sizes, weight.meta["val"].shape[2:], strict=True))
     same = all(s == 1 and 2 * p == d * (k - 1) for s, p, d, k in axes)
     crashes = x.meta["val"].shape[1] == 1 and any(sizes[1]) and not same  # a padding of one channel by itself

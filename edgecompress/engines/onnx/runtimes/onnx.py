@@ -22,10 +22,10 @@ from edgecompress.formats import (
     torch_faults,
     torch_foresight,
     torch_program,
-    torch_replacements,
     torch_shortcuts,
 )
 from edgecompress.formats.tensorflow_replacements import TF2ONNX, simpler
+from edgecompress.formats.torch_replacements import pools
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,7 +131,7 @@ def _right(node: torch.fx.Node) -> bool:
     if name.startswith("conv_transpose"):  # more at an end than a step
         given = dict(enumerate(node.args))
         axes = node.args[1].meta["val"].dim() - 2
-        stride, more = (torch_replacements.each_axis(given.get(i) or (i == 3) * 1, axes) for i in (3, 5))
+        stride, more = (pools.each_axis(given.get(i) or (i == 3) * 1, axes) for i in (3, 5))
         return all(m < s for m, s in zip(more, stride, strict=True))
     if name in ("scatter_add", "scatter_reduce"):
         return bool(node.args[2].meta["val"].shape == node.args[3].meta["val"].shape)
