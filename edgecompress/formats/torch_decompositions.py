@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import REWRITES
 from edgecompress.formats import torch_faults
@@ -101,18 +102,19 @@ def retried(
 ) -> tuple[T, dict[str, Json]]:
     """What a converter makes of a program; where it breaks, or that is `broken`, of the simpler one, with its facts.
 
-    Raises what the converter raised of the program as it was given: that names the operators that its author wrote.
+    Raises Unconverted, of what the converter raised last, and of which program; or that itself, where it is ours.
     """
     lost, facts = set[object](), dict[str, Json]()
-    first: Exception | None = None
+    last: Exception | None = None
     made: T | None = None
     for _ in range(ROUNDS):
         try:
             made = convert(program)
+            last = None
             if not broken(made):
                 return made, facts
         except Exception as error:
-            first = first or error
+            last, tried = error, program
             if node := torch_faults.culprit(error, program):
                 lost.add(node.target)
         program, more = simpler(program, lambda node: knows(node) and node.target not in lost)
@@ -121,8 +123,10 @@ def retried(
         if not more:
             break
         facts = together(facts, more)
-    if first:
-        raise first
+    if isinstance(last, EdgeError):
+        raise last
+    if last:
+        raise torch_faults.Unconverted(tried) from last
     assert made is not None
     return made, {}
 

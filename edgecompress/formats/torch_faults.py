@@ -56,6 +56,13 @@ OPERATOR = (
 NO_OPERATOR = "compute it by other operators, or outside of the net"
 
 
+class Unconverted(Exception):
+    """A converter broke on a program, the last of those that were tried; its own error is the cause."""
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self.program = program
+
+
 def told(
     error: BaseException,
     program: torch.export.ExportedProgram | None = None,
@@ -64,6 +71,8 @@ def told(
 ) -> str:
     """The line; `says`: what to tell of the error itself where `first_line` is not it; `refused`: what the converter's
     tables say of the program, for errors that name no operator."""
+    if isinstance(error, Unconverted) and error.__cause__:
+        program, error = error.program, error.__cause__
     says = says or first_line(error)
     came = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     kinds = {type(value).__name__ for frame in came for value in frame.f_locals.values()}
@@ -122,6 +131,10 @@ def _word(node: Any) -> str:
 def lacks(node: torch.fx.Node, target: Any) -> str:
     """The line of an operator that a converter has not, which a node is or is made of."""
     name, part = (each._schema.name.replace("::", ".") for each in (node.target, target))
+    if sources := node.meta.get("from_node"):  # a rewrite made it of another
+        while sources[-1].from_node:
+            sources = sources[-1].from_node
+        name = str(sources[-1].target).rpartition(".")[0] or name
     made = f" (of {part})" if part.partition(".")[2].strip("_") != name.partition(".")[2].strip("_") else ""
     return f"it does not convert the operator {name}{made}{layer(node)}: {NO_OPERATOR}"
 

@@ -127,6 +127,16 @@ def bucketize(x: Tensor, edges: Tensor, *, out_int32: bool = False, right: bool 
     return below.to(torch.int32 if out_int32 else torch.int64).sum(-1)
 
 
+def searchsorted(
+    edges: Tensor, x: Tensor, *, right: bool = False, side: str | None = None, sorter: Any = None, **_: Any
+) -> Any:
+    """As `bucketize`, by edges of each row's own where there are such."""
+    if sorter is not None:
+        return NotImplemented
+    rows = edges if edges.dim() == 1 else edges.unsqueeze(-2)
+    return bucketize(x, rows, right=right or side == "right")
+
+
 def scatter_add(x: Tensor, axis: int, index: Tensor, source: Tensor) -> Any:
     """Of as much of the source as the index has."""
     if index.shape == source.shape:
@@ -276,6 +286,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "mH": transposed,
     "one_hot": one_hot,
     "bucketize.Tensor": bucketize,
+    "searchsorted.Tensor": searchsorted,
     "scatter_add": scatter_add,
     "scatter_reduce.two": scatter_reduce,
     "index_reduce": index_reduce,

@@ -131,6 +131,10 @@ def _right(node: torch.fx.Node) -> bool:
         return bool(node.args[4] != "mean" and (node.args[5:] or [node.kwargs.get("include_self", True)])[0])
     if name in ("conv3d", "convolution") and node.args[0].meta["val"].dim() == 5:
         return _volume_is_right(*node.args, **node.kwargs)
+    if name == "abs":
+        return bool(node.meta["val"].is_floating_point())
+    if name in ("bitwise_xor", "__xor__"):
+        return bool(node.meta["val"].dtype.itemsize > 1)  # of truth values it writes none
     if name in ("add", "sub"):
         return bool(node.kwargs.get("alpha", 1) == 1)
     if name == "index_put":  # it knows no place whose number the data tells
