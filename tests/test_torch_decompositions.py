@@ -105,7 +105,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
         lambda x: F.conv_transpose2d(x, torch.arange(24.0).reshape(3, 2, 2, 2), stride=3, output_padding=(2, 1)),
         PLANE,
     ),
-    "a constant without what was turned": (lambda x: 3 - (x.mT + 1) + 2 / x.mT.relu().add(1), PLANE),
+    "a constant without what was turned": (lambda x: 3 - (x.mT + 1) + 2 / x.mT.exp().add(1), PLANE),
     "one without a convolution": (
         lambda x: BAGS[0, :2, None, None] - F.conv2d(x, BAGS.reshape(2, 3, 1, 2)).relu(),
         PLANE,

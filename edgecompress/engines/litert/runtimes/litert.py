@@ -131,6 +131,8 @@ def _right(node: torch.fx.Node) -> bool:
         return bool(node.args[4] != "mean" and (node.args[5:] or [node.kwargs.get("include_self", True)])[0])
     if name in ("conv3d", "convolution") and node.args[0].meta["val"].dim() == 5:
         return _volume_is_right(*node.args, **node.kwargs)
+    if name == "einsum":  # of five axes its compiler may not end
+        return "..." not in node.args[0] and all(each.meta["val"].dim() < 5 for each in node.args[1])
     if name == "abs":
         return bool(node.meta["val"].is_floating_point())
     if name in ("bitwise_xor", "__xor__"):
@@ -157,7 +159,9 @@ def _right(node: torch.fx.Node) -> bool:
 
 
 FROM_LEFT = ("rsub", "reciprocal", "sub", "subtract", "div", "divide", "true_divide")
-STRAIGHT = words("linear addmm mm bmm matmul softmax _softmax layer_norm embedding sigmoid exp tanh abs sin cos sqrt")
+STRAIGHT = words("linear addmm mm bmm matmul softmax _softmax layer_norm embedding abs sin cos")
+TURNED = words("permute transpose t movedim swapaxes swapdims moveaxis numpy_T mT mH adjoint")
+AFTER_TURNED = words("exp sigmoid tanh sqrt rsqrt log")  # behind which it moves those alone
 
 
 def _turns_around(node: torch.fx.Node, name: str) -> bool:
@@ -167,16 +171,18 @@ def _turns_around(node: torch.fx.Node, name: str) -> bool:
     from_one = name in ("rsub", "reciprocal")
     if not from_one and not _is_constant(node.args[0]):
         return False
-    todo = [node.args[0 if from_one else 1]]
+    todo = [(node.args[0 if from_one else 1], False)]
     while todo:
-        each = todo.pop()
+        each, alone = todo.pop()
         if getattr(each, "op", "") != "call_function" or each.meta["val"].dim() < 2:
             continue
         word = getattr(each.target, "_opname", "")
-        if word not in STRAIGHT:
-            if torch.Tag.pointwise not in getattr(each.target, "tags", ()):
-                return True
-            todo += each.all_input_nodes
+        if word in STRAIGHT:
+            continue
+        if torch.Tag.pointwise in getattr(each.target, "tags", ()) or word in ("contiguous", "clone"):
+            todo += [(before, alone or word in AFTER_TURNED) for before in each.all_input_nodes]
+        elif word in TURNED or not alone:
+            return True
     return False
 
 
