@@ -81,6 +81,11 @@ class Branching(nn.Module):
         return x * 2 if x.sum() > 0 else x
 
 
+class Picking(nn.Module):
+    def forward(self, x):
+        return torch.nonzero(x)
+
+
 class Fixed(nn.Module):
     def forward(self, x):
         return x.reshape(1, 4) * 2
@@ -133,6 +138,7 @@ def nested(): return Nested()
 def stateful(): torch.manual_seed(0); return Stateful()
 def dropout(): return Dropout().train()
 def branching(): return Branching()
+def picking(): return Picking()
 def fixed(): return Fixed()
 def raises(): raise ValueError("no such\\nweights")
 def number(): return 3
@@ -365,7 +371,11 @@ def test_what_a_forward_would_take_is_tried(
 @pytest.mark.parametrize(
     ("net", "says"),
     [
-        ("branching", r"tiny_nets:branching: torch\.export cannot trace it"),
+        (
+            "branching",
+            r"tiny_nets:branching: torch\.export cannot trace it: a size, or a choice, that depends on the data",
+        ),
+        ("picking", r"output 'output' is as long as the data says, by the operator aten\.nonzero.*: give a mask"),
         ("packed", r"a packed sequence.*: give the LSTM or GRU the padded tensor.*tiny_nets\.py:\d"),
     ],
 )

@@ -34,6 +34,11 @@ FAULTS = (
         "give the LSTM or GRU the padded tensor, and take the answer at each item's last step by gather, or by a mask",
     ),
     Fault(
+        re.compile(r"UnbackedSymbol|GuardOnDataDependent|DataDependentOutput"),
+        "a size, or a choice, that depends on the data",
+        "give a mask, or as many places as there can be, by topk or padding; choose by torch.where",
+    ),
+    Fault(
         re.compile(r"complex|_fft_|fft_[a-z]", re.IGNORECASE),
         "complex numbers",
         "compute with the real and the imaginary part as two tensors; an FFT of a fixed length is a matrix product "

@@ -385,8 +385,8 @@ def _program_specs(
             maker = next(node for symbol, node in makers.items() if symbol in told)
             raise InputError(
                 f"output '{name}' is as long as the data says, by the operator {maker.target}"
-                f"{torch_faults.layer(maker)}, but files have outputs of fixed shapes; give a mask, or as many places "
-                "as there can be, by topk or padding"
+                f"{torch_faults.layer(maker)}, but files have outputs of fixed shapes: give a mask, or as many "
+                "places as there can be, by topk or padding"
             )
     known = _known_symbols(program, sides[0], dims)
     specs = [
