@@ -373,7 +373,7 @@ def test_what_a_forward_would_take_is_tried(
     [
         (
             "branching",
-            r"tiny_nets:branching: torch\.export cannot trace it: a size, or a choice, that depends on the data",
+            r"tiny_nets:branching: torch\.export cannot trace it: a size, or a choice, that depends",
         ),
         ("picking", r"output 'output' is as long as the data says, by the operator aten\.nonzero.*: give a mask"),
         ("packed", r"a packed sequence.*: give the LSTM or GRU the padded tensor.*tiny_nets\.py:\d"),
