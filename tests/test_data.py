@@ -295,7 +295,7 @@ def test_data_to_train_on_is_a_split_of_its_own_that_nothing_else_reads(
     source = dataclasses.asdict(Source("m", reference, augment=("flip",), samples=2))
     (tmp_path / "out").mkdir()
     made = data.training(Request({}, tmp_path / "out", {"source": source}))
-    assert made.facts == {"splits": {"train": 100}, "labelled": True, "augment": ["flip"]}
+    assert made.facts == {"splits": {"train": 100}, "labelled": True, "augment": ["flip"], "metric": "top1"}
     assert tensors.load(made, "train", "input").shape == (100, 3)
 
 

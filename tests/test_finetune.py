@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
-from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
+from edgecompress.core.model import METRIC, Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.demo import net as demo
 from edgecompress.engines.onnx.runtimes import onnx as ort
@@ -243,6 +243,42 @@ def test_sequences_ids_and_real_labels_train(tmp_path: Path, name: str, labels: 
     first, *_, last = (epoch["loss"] for epoch in trained.facts["epochs"])
     assert last < first
     assert agreement(case, trained) > agreement(case, case.model)
+
+
+@pytest.mark.parametrize("amp", ["off", pytest.param("on", marks=vectors.BF16)])
+def test_gradients_that_are_clipped_move_the_net_no_further(residual: Case, amp: str) -> None:
+    how = {"optimizer": "sgd", "lr": 0.1, "schedule": "constant", "weight_decay": 0.0, "epochs": 1, "amp": amp}
+    moved = {}
+    for clip in (None, 1e-3):
+        after, before = weights(residual.train(clip=clip, **how)), weights(residual.model)
+        learned = [name for name in before if name.endswith(("weight", "bias"))]
+        moved[clip] = math.sqrt(sum(float(np.square(after[n] - before[n]).sum()) for n in learned))
+    steps, nesterov = ITEMS // BATCH, 10  # momentum of 0.9 makes ten times of a step at most
+    assert moved[1e-3] <= 0.1 * 1e-3 * steps * nesterov < moved[None]
+
+
+def test_the_rate_falls_after_an_epoch_that_is_no_better(residual: Case) -> None:
+    trained = residual.train(epochs=4, lr=1e-9, schedule="constant", plateau=4.0, distill=0.0)
+    rates = [epoch["lr"] for epoch in trained.facts["epochs"]]
+    assert rates == pytest.approx([1e-9, 1e-9 / 4, 1e-9 / 16, 1e-9 / 64])
+
+
+def test_a_language_model_is_told_by_its_perplexity(tmp_path: Path) -> None:
+    import torch
+
+    case = zoo_case(tmp_path, "int64", by=1.0)
+    judged = dataclasses.replace(case.training, facts={**case.training.facts, METRIC: "perplexity"})
+    request = dataclasses.replace(case, training=judged).request(distill=0.0)
+    made = setup.training(request, torch_device("cpu"), training.Training)
+    net = torch_module.rebuild(case.model)
+    select = {
+        s.name: torch.from_numpy(np.array(tensors.load(case.samples, "select", s.name))) for s in case.model.inputs
+    }
+    said = next(iter(torch_module.outputs(net, case.model, select).values())).double()
+    right = torch.from_numpy(np.array(tensors.labels(case.samples, "select"))).long()
+    nats = -said.log_softmax(-1).gather(-1, right[..., None]).mean()
+    assert made.score(net) == pytest.approx(math.exp(float(nats)), rel=1e-5)
+    assert made.metric == "perplexity"
 
 
 def test_every_output_is_held_against_the_dense_nets(tmp_path: Path) -> None:
@@ -673,6 +709,8 @@ def test_augmenting_what_is_no_picture_is_refused(tmp_path: Path) -> None:
         ({"lr": math.nan}, "lr must be above 0"),
         ({"weight_decay": -1.0}, "weight_decay at least 0"),
         ({"distill": 1.5}, "between 0 and 1"),
+        ({"clip": 0.0}, "clip must be above 0"),
+        ({"plateau": 1.0}, "plateau must be above 1"),
         ({"temperature": 0.0}, "temperature above 0"),
         ({"milestones": (0.7, 0.5)}, "milestones must increase"),
         ({"rewind": "lr"}, "rewind needs original_epochs"),

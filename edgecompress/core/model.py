@@ -104,6 +104,7 @@ AT_CHANCE = "at_chance"  # why an accuracy proves nothing, in the facts of golde
 REWRITES = "rewrites"  # what -> the operators, of a graph that was changed around its kernels, in an artifact's facts
 SETTINGS = "settings"  # of a session that runs an artifact, in its facts
 TRAINING = "training"  # the role of the items that a stage trains on
+METRIC = "metric"  # by which the source is judged, in the facts of what trains
 AUGMENT = "augment"  # what training may do to the items of a split, in its facts
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what reading a card raises
 
@@ -148,10 +149,11 @@ class Artifact:
     def digest(self) -> str:
         """sha256 over kind, specs, each file's name and bytes, and those facts that the stages after it go by.
 
-        They are how its sessions are set and what training may do to its items; all facts where it has no files.
+        They are how its sessions are set, what training may do to its items and what judges it; all facts where it has
+        no files.
         """
         files = self.files()
-        facts = [self.facts[name] for name in (SETTINGS, AUGMENT) if name in self.facts]
+        facts = [self.facts[name] for name in (SETTINGS, AUGMENT, METRIC) if name in self.facts]
         told = [self.kind, _specs(self.inputs), _specs(self.outputs), *(facts if files else [dict(self.facts)])]
         digest = hashlib.sha256(json.dumps(told).encode())
         for file in files:

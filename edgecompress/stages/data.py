@@ -17,7 +17,7 @@ from edgecompress.core import extras, user_code
 from edgecompress.core import source as sources
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
-from edgecompress.core.model import AUGMENT, WARNINGS, Artifact, Dim, Request, TensorSpec
+from edgecompress.core.model import AUGMENT, METRIC, WARNINGS, Artifact, Dim, Request, TensorSpec
 from edgecompress.core.package_contents import TOKENS
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
 from edgecompress.data import loaders, metrics, npy, preprocess, repeated_items, tensors
@@ -112,7 +112,12 @@ def training(request: Request) -> Artifact:
     writer = _write(request.out / TRAIN, _named(items, TRAIN), source.preprocess)
     _number_classes(source, {TRAIN: writer})
     labelled = tensors.LABELS in writer.columns
-    facts = {"splits": {TRAIN: writer.count}, "labelled": labelled, AUGMENT: list(source.augment)}
+    facts = {
+        "splits": {TRAIN: writer.count},
+        "labelled": labelled,
+        AUGMENT: list(source.augment),
+        METRIC: source.metric,
+    }
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 
 

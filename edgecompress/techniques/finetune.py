@@ -43,6 +43,8 @@ class Options(TrainingOptions):
     weight_decay: float = 1e-4
     schedule: Kind = "cosine"  # after a short warm-up; step: a tenth from each milestone on; constant
     milestones: tuple[float, ...] = (0.5, 0.75)  # of the schedule "step", as shares of it
+    clip: float | None = None  # the largest norm of all gradients together; None: any
+    plateau: float | None = None  # what the rate is divided by after an epoch that is no better on select: 4
     rewind: Literal["none", "lr", "weights"] = "none"  # the last `epochs` of the schedule of the dense net's training
     original_epochs: int | None = None  # how many that training had, where something is rewound
     early: str = ""  # rewind = "weights": a .safetensors file of the dense net's weights `epochs` before its end

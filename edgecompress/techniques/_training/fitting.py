@@ -33,6 +33,9 @@ def fit(net: torch.nn.Module, training: Training) -> None:
             loss = training.loss(net, inputs, labels)
             optimizer.zero_grad()
             scaler.scale(loss).backward()
+            if training.options.clip:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(net.parameters(), training.options.clip)
             scaler.step(optimizer)
             scaler.update()
             total += loss.detach()
@@ -45,6 +48,8 @@ def bearable(net: torch.nn.Module, training: Training) -> float:
     A copy takes a few steps at a rising rate (as in the range test of Smith 2017, arXiv:1506.01186, section 3.3); its
     loss may not be more than TWICE what it was. Weights that batch norms once held, and small batches, bear less.
     """
+    import torch
+
     before = _loss(net, training)
     for tried in range(TRIES):
         pupil, share = copy.deepcopy(net), LESS**tried
@@ -55,6 +60,8 @@ def bearable(net: torch.nn.Module, training: Training) -> float:
                 group["lr"] = share * training.options.rate * (step + 1) / steps
             optimizer.zero_grad()
             training.loss(pupil, inputs, labels).backward()
+            if training.options.clip:
+                torch.nn.utils.clip_grad_norm_(pupil.parameters(), training.options.clip)
             optimizer.step()
             training.last = None  # a loss of the trial is not reported: one that diverges ends the trial alone
         if _loss(pupil, training) <= TWICE * before:  # not of NaN

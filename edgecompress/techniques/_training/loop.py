@@ -15,7 +15,7 @@ from edgecompress.core.model import AFTER_EPOCH, Request
 from edgecompress.formats import torch_module
 from edgecompress.techniques._training import checkpoint, log
 from edgecompress.techniques._training.data import Batch, Items, augmented, images, shuffled, spread
-from edgecompress.techniques._training.losses import Named, Objective
+from edgecompress.techniques._training.losses import PERPLEXITY, Named, Objective
 from edgecompress.techniques._training.options import TrainingOptions
 from edgecompress.techniques._training.pace import Pace
 from edgecompress.techniques._training.rates import rewound, share
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 SELECTED = 1000  # items of the split "select" that are looked at after an epoch
 SELECT_BATCH = 250
+LARGEST = 700.0  # nats of a perplexity that is still a number
 WORDS = {
     "top1": "top-1 {:.1f} %",
+    PERPLEXITY: "perplexity {:.2f}",
     "agreement": "agreement {:.1f} %",
     "mse": "mse {:.4g}",
     "distance": "distance {:.4g}",
@@ -208,11 +210,18 @@ class Training:
         rate = float(optimizer.param_groups[0]["lr"])
         self.history.append({"epoch": epoch, "lr": rate, "loss": loss, "select": self.score(net)})
         self.scored(net)
-        if (score := self.history[-1]["select"]) is not None and not self._worse(score, self.best.score):
+        score, before = self.history[-1]["select"], self.best.score
+        if score is not None and not self._worse(score, before):
             self.best.score = score
             self.best.keep(net, epoch)
+        if self.options.plateau and score is not None and before is not None and not self._worse(before, score):
+            self.slow(optimizer)
         self._keep(checkpoint.State(net, optimizer, (*others, self.best)))
         self._progress(self._at(epoch), self._words(f"{AFTER_EPOCH} {epoch}", loss))
+
+    def slow(self, optimizer: torch.optim.Optimizer) -> None:
+        """The rate falls: an epoch was no better than one before."""
+        self.best.rate /= self.options.plateau or 1.0
 
     def scored(self, net: torch.nn.Module) -> None:
         """What a technique does with an epoch's record, the last of `history`, before the checkpoint."""
@@ -270,7 +279,8 @@ class Training:
             scores = torch.cat(parts)
         net.train(was)
         self.amp = amp
-        return float(scores.double().mean())
+        mean = float(scores.double().mean())
+        return math.exp(min(mean, LARGEST)) if self.metric == PERPLEXITY else mean
 
     def _scores(self, net: torch.nn.Module, index: np.ndarray) -> torch.Tensor:
         """Of each of those items; a net of a fixed batch gets it whole, filled up with the last item."""

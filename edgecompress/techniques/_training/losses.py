@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 Kind = Literal["cross_entropy", "mse"]
+PERPLEXITY = "perplexity"
 Named: TypeAlias = "Mapping[str, torch.Tensor]"  # of each output
 
 
@@ -58,6 +59,7 @@ class Objective:
     temperature: float
     outputs: tuple[str, ...]  # those that are compared, the labelled one first
     axis: int = -1  # of the classes in the first one
+    asked: str = ""  # the metric that the source is judged by
 
     def loss(self, outputs: Named, taught: Named | None, labels: torch.Tensor | None) -> torch.Tensor:
         """(1 - distill) * the error on the labels + distill * the distance to what the unpruned net answered.
@@ -84,13 +86,20 @@ class Objective:
         return means
 
     def metric(self, against_labels: bool) -> str:
-        """What `scores` counts: top1, agreement (shares, higher is better), mse or distance (lower)."""
+        """What `scores` counts: top1, agreement (shares, higher is better), perplexity, mse or distance (lower)."""
         if self.kind == "cross_entropy":
+            if against_labels and self.asked == PERPLEXITY:
+                return PERPLEXITY
             return "top1" if against_labels else "agreement"
         return "mse" if against_labels else "distance"
 
     def scores(self, outputs: Named, taught: Named | None, labels: torch.Tensor | None) -> torch.Tensor:
-        """One number per item, [n]: whether the best class is the label's (else the unpruned net's), or the error."""
+        """One number per item, [n]: whether the best class is the label's (else the unpruned net's), or the error.
+
+        Of a perplexity, its logarithm: the mean of -ln p of the item's labels.
+        """
+        from torch.nn import functional
+
         first = self.outputs[0]
         expected = labels if taught is None else taught[first]
         assert expected is not None
@@ -99,6 +108,11 @@ class Objective:
         if self.kind == "mse":
             return (outputs[first] - expected).square().flatten(1).mean(dim=1)
         rows = self._rows(outputs[first])
+        if self.metric(taught is None) == PERPLEXITY:
+            wanted = judged(expected, rows)
+            each = functional.cross_entropy(rows.movedim(-1, 1), wanted, ignore_index=UNJUDGED, reduction="none")
+            count = (wanted != UNJUDGED).reshape(len(wanted), -1).sum(1)
+            return each.reshape(len(wanted), -1).sum(1) / count.clamp(min=1)
         best = judged(expected, rows) if taught is None else self._rows(expected).argmax(dim=-1)
         right = (rows.argmax(dim=-1) == best).reshape(len(best), -1).sum(dim=1)
         return right / (best != UNJUDGED).reshape(len(best), -1).sum(dim=1).clamp(min=1)

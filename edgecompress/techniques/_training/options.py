@@ -44,6 +44,16 @@ class TrainingOptions(Protocol):
         return ()
 
     @property
+    def clip(self) -> float | None:
+        """The largest norm of all gradients together; None: any."""
+        return None
+
+    @property
+    def plateau(self) -> float | None:
+        """What the rate is divided by after an epoch that is no better on "select"; None: it is not."""
+        return None
+
+    @property
     def augment(self) -> tuple[Augment, ...] | None: ...
     @property
     def distill(self) -> float: ...

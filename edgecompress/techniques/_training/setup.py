@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from edgecompress.core import package_files, user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
-from edgecompress.core.model import AUGMENT, Artifact, Request
+from edgecompress.core.model import AUGMENT, METRIC, Artifact, Request
 from edgecompress.data import channel_axis
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
@@ -56,6 +56,10 @@ def check(options: TrainingOptions) -> None:
         raise ValueError("lr must be above 0, weight_decay at least 0")
     if not 0 <= options.distill <= 1 or not 0 < options.temperature < math.inf:
         raise ValueError("distill must be between 0 and 1, temperature above 0")
+    if options.clip is not None and not 0 < options.clip < math.inf:
+        raise ValueError("clip must be above 0")
+    if options.plateau is not None and not 1 < options.plateau < math.inf:
+        raise ValueError("plateau must be above 1: the rate is divided by it")
     if not all(0 < a < b for a, b in zip(options.milestones, (*options.milestones, 1.0)[1:], strict=True)):
         raise ValueError("milestones must increase, each between 0 and 1")
 
@@ -168,7 +172,8 @@ def _objective(request: Request, items: Items) -> losses.Objective:
     weight = 1.0 if items.labels is None else options.distill
     kind = _kind(items, options)
     axis = _axis(items) if kind == "cross_entropy" else -1
-    return losses.Objective(kind, weight, options.temperature, (first, *alike), axis)
+    asked = request.inputs["training"].facts.get(METRIC, "")
+    return losses.Objective(kind, weight, options.temperature, (first, *alike), axis, asked)
 
 
 def _axis(items: Items) -> int:

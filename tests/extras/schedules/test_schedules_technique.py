@@ -191,12 +191,14 @@ def test_a_teacher_may_be_another_net_than_the_uncompressed_one(case: Case, tmp_
     assert taught.sha256 != schedule.apply(request(case, file, epochs=2)).sha256
 
 
-def test_without_learning_rates_in_the_file_the_rate_stays(case: Case, tmp_path: Path) -> None:
+def test_without_learning_rates_in_the_file_the_rate_stays_or_falls_on_a_plateau(case: Case, tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("version: 1\n", encoding="utf-8")
     made = schedule.apply(request(case, file, epochs=2))
     assert [epoch["lr"] for epoch in made.facts["epochs"]] == [0.01, 0.01]
     assert not torch_module.edits(made)
+    slower = schedule.apply(request(case, file, epochs=3, lr=1e-9, plateau=4.0))
+    assert [epoch["lr"] for epoch in slower.facts["epochs"]] == pytest.approx([1e-9, 1e-9, 2.5e-10])
 
 
 def test_names_that_the_net_lacks_are_one_line(case: Case, tmp_path: Path) -> None:

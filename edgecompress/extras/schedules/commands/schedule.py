@@ -42,11 +42,25 @@ TRAINING = (
     argument("--batch-size", type=int, metavar="N", help="items of a step (default: the header's, else 256)"),
     argument("--momentum", type=float, metavar="M", help="of SGD (default: the header's, else 0.9)"),
     argument("--weight-decay", type=float, metavar="D", help="of SGD (default: the header's, else 0.0001)"),
+    argument("--clip", type=float, metavar="NORM", help="the largest norm of all gradients together (default: any)"),
+    argument("--plateau", type=float, metavar="N", help="divide the rate by N after an epoch no better on select"),
     argument("--distill", type=float, metavar="SHARE", help="learned from a teacher, 0 to 1, the rest from labels"),
     argument("--teacher", metavar="FACTORY", help="the teacher (default: the net as it is before)"),
     argument("--temperature", type=float, metavar="T", help="of the distillation (default: 4)"),
 )
-GIVEN = ("rename", "epochs", "lr", "batch_size", "momentum", "weight_decay", "distill", "teacher", "temperature")
+GIVEN = (
+    "rename",
+    "epochs",
+    "lr",
+    "batch_size",
+    "momentum",
+    "weight_decay",
+    "clip",
+    "plateau",
+    "distill",
+    "teacher",
+    "temperature",
+)
 
 
 def _given(args: argparse.Namespace) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Options(TrainingOptions):
     lr: float = 0.1  # of SGD; it stays, or is what the file's lr_schedulers begin with
     momentum: float = 0.9  # not Nesterov's
     weight_decay: float = 1e-4
+    clip: float | None = None  # the largest norm of all gradients together; None: any
+    plateau: float | None = None  # what the rate is divided by after an epoch that is no better on select: 4
     augment: tuple[Augment, ...] | None = None  # flip (mirror), crop (shift by 4 pixels at most); None: the source's
     distill: float = 0.0  # 0: labels alone .. 1: what the teacher answers alone
     temperature: float = 4.0  # of the distillation of classes
@@ -147,6 +149,11 @@ class Scheduled(Training):
     def _of(self) -> str:
         """And by which schedule."""
         return f"{super()._of()} {sha256_of(Path(self.options.file))}"
+
+    def slow(self, optimizer: torch.optim.Optimizer) -> None:
+        """The rate falls, which the schedule may set."""
+        for group in optimizer.param_groups:
+            group["lr"] /= self.options.plateau or 1.0
 
     def scored(self, net: torch.nn.Module) -> None:
         """Masks are kept for good and the next learning rates set; "min" of a plateau is the loss on what trains."""
