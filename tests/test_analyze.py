@@ -283,9 +283,30 @@ FACTS = {
 }
 
 
+WATCHED = {
+    "split": "select",
+    "items": 4,
+    "layers": [
+        {
+            **dict.fromkeys(("mean", "std", "max"), 1.0),
+            **dict.fromkeys(("not_finite", "dead"), 0),
+            "name": "<b>",
+            "type": "ReLU",
+            "elements": 8,
+            "zeros": 0.5,
+            "channels": 2,
+            "apoz": 0.5,
+            "min": 0.0,
+            "percentiles": [0.0, 0.0, 1.0],
+            "histogram": [1, 0, 3],
+        }
+    ],
+}
+
+
 def test_the_page_escapes_names_and_asks_nobody_for_anything() -> None:
     devices = [analysis.bound("host", None, [])]
-    text = page.page(FACTS, minded(), {"title": "<script>", "devices": devices})
+    text = page.page(FACTS, {"title": "<script>", "devices": devices}, minded(), None, WATCHED)
     assert "<script>" not in text and "<b>" not in text
     assert "http://www.w3.org/2000/svg" in text and "https://" not in text
     assert "not known" in text
@@ -337,6 +358,18 @@ class ResNet(nn.Module):
 
     def forward(self, image):
         return self.fc(self.layers(F.relu(self.bn1(self.conv1(image)))).mean((2, 3)))
+
+
+class Cut(nn.Module):
+    """A layer, what its forward cuts off twice, and a module that does."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.act = nn.Conv2d(2, 3, 1), nn.ReLU()
+
+    def forward(self, x):
+        y = F.relu(self.wide(x))
+        return self.act(F.relu(y - 0.5) - 0.25)
 
 
 class Scripted(nn.Module):
@@ -411,6 +444,7 @@ def scripted(): return Scripted()
 def sequence(): return Sequence()
 def attention(): return Attention()
 def tied(): return Tied()
+def cut(): torch.manual_seed(0); return Cut()
 def heads(): torch.manual_seed(0); return Heads()
 '''
 
@@ -592,6 +626,48 @@ def sensed(folder: Path, other: dict[str, Artifact] | None = None, **asked: Any)
         np.save(given["samples"].path / "select" / "labels.npy", net(torch.from_numpy(data)).argmax(1).numpy())
     known = {"by": "ratio", "structure": "element", "layers": [], "levels": [0.25, 0.75], "items": 16, "metric": "top1"}
     return dict(analyze.sense(Request({**given, **(other or {})}, made(folder, "out"), {**known, **asked})).facts)
+
+
+def watched(folder: Path, net: str, data: Any, **asked: Any) -> dict[str, Any]:
+    given = loaded(folder, net, data)
+    return dict(analyze.watch(Request(given, made(folder, "out"), {"layers": [], "items": 16, **asked})).facts)
+
+
+@slow
+def test_what_layers_give_is_counted_with_what_a_forward_cuts_off(nets: Path) -> None:
+    import torch
+
+    data = np.random.default_rng(0).normal(size=(20, 2, 4, 4)).astype(np.float32)
+    facts = watched(nets, "cut", data)
+    rows = {row["name"]: row for row in facts["layers"]}
+    assert list(rows) == ["wide", "Cut: relu", "Cut: relu 2", "act"]
+    assert (facts["items"], facts["split"]) == (16, "select")
+    torch.manual_seed(0)
+    wide = torch.nn.Conv2d(2, 3, 1)
+    with torch.no_grad():
+        given = wide(torch.from_numpy(data[:16]))
+    first, second = given.relu(), (given.relu() - 0.5).relu()
+    assert rows["wide"]["mean"] == pytest.approx(float(given.mean()), abs=1e-6)
+    assert rows["wide"]["std"] == pytest.approx(float(given.std(correction=0)), rel=1e-5)
+    assert (rows["wide"]["min"], rows["wide"]["max"]) == pytest.approx((float(given.min()), float(given.max())))
+    expected = np.percentile(given.numpy(), [1, 50, 99], method="inverted_cdf")
+    assert rows["wide"]["percentiles"] == pytest.approx(list(expected), abs=float(given.max() - given.min()) / 500)
+    for row, made_of in ((rows["Cut: relu"], first), (rows["Cut: relu 2"], second)):
+        zeros = made_of == 0
+        assert row["zeros"] == pytest.approx(float(zeros.float().mean()))
+        assert row["apoz"] == pytest.approx(float(zeros.transpose(0, 1).flatten(1).float().mean(1).max()))
+        assert sum(row["histogram"]) == int((~zeros).sum())
+        assert row["percentiles"][0] == 0
+    assert rows["act"]["type"] == "ReLU"
+
+
+@slow
+def test_layers_whose_activations_are_asked_for_are_named(nets: Path) -> None:
+    data = np.ones((4, 2, 4, 4), np.float32)
+    chosen = watched(nets, "cut", data, layers=["*relu*"])["layers"]
+    assert [row["name"] for row in chosen] == ["Cut: relu", "Cut: relu 2"]
+    with pytest.raises(InputError, match="--layers widde: no such layer, did you mean 'wide'"):
+        watched(nets / "b", "cut", data, layers=["widde"])
 
 
 @slow

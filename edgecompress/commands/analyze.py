@@ -25,6 +25,7 @@ from edgecompress.pipeline.runner import PlanRun
 STORED = "stages.weight_storage:run"
 LEVELS: Mapping[str, tuple[float, ...]] = {"ratio": (0.25, 0.5, 0.75), "bits": (8, 4, 3, 2)}
 BITS = range(2, 17)
+ROLES = ("analysis", "sensitivity", "storage", "activations")
 HERE = ("seed", "batch", "threads")
 LONG = 40  # letters of a name in a table
 
@@ -50,6 +51,18 @@ class SensitivityRequest:
             raise InputError(
                 f"--levels {self.levels[good.index(False)]:g}: levels of --sensitivity {self.by} must be {words}"
             )
+
+
+@dataclass(frozen=True)
+class ActivationRequest:
+    """What layers give on the first `items` of the split "select"; `layers`: names or patterns, empty: all."""
+
+    layers: tuple[str, ...] = ()
+    items: int = 64
+
+    def __post_init__(self) -> None:
+        if self.items < 1:
+            raise InputError(f"--activations --items {self.items}: give at least 1 item")
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,6 +91,7 @@ class AnalysisRequest:
     sensitivity: SensitivityRequest | None = None
     page: Name | None = None
     storage: bool = False
+    activations: ActivationRequest | None = None
 
 
 @keywords
@@ -100,13 +114,14 @@ def analyze(
     analysis_job = job(**objects.written(model, how, options))
     names = request.devices.split(",") if isinstance(request.devices, str) else request.devices
     devices = [catalog.device(name) for name in names]
-    steps = stages(analysis_job, request.sensitivity, request.storage)
+    steps = stages(analysis_job, request.sensitivity, request.storage, request.activations)
     walk = job_run.begin(analysis_job, options, f"analyze>{analysis_job.source.given}")
     walk.stages(steps)
     facts = {"source": analysis_job.source.value.title, **_facts(walk, "analysis")}
     facts["devices"] = [bound(f.name, f.value.roof, facts["layers"]) for f in devices]
     facts["sensitivity"] = _facts(walk, "sensitivity") if request.sensitivity else None
     facts["storage"] = _facts(walk, "storage") if request.storage else None
+    facts["activations"] = _facts(walk, "activations") if request.activations else None
     return Analysis(facts, _drawn(walk, facts, file) if file else None, walk.outcomes)
 
 
@@ -117,19 +132,24 @@ def _facts(walk: PlanRun, stage: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------- stages
 
 
-def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: bool = False) -> list[Stage]:
+def stages(
+    job: Job,
+    sensitivity: SensitivityRequest | None = None,
+    storage: bool = False,
+    activations: ActivationRequest | None = None,
+) -> list[Stage]:
     """The stages in their order; a file needs data only for its sensitivity, a torch net to be loaded.
 
     A kind whose layers are not read, as Keras has them, is counted as the .onnx that it is exported to.
     """
     source = job.source.value
     torch = job.resolved.torch
-    if not source.data and not sensitivity and not torch:
+    if not source.data and not sensitivity and not activations and not torch:
         value = dataclasses.replace(source, data="random")  # of the model's own inputs, and never made
         job = dataclasses.replace(job, source=dataclasses.replace(job.source, value=value))
     front = plan.front(job)
     environments.require(registry.call(job.resolved.call)[0], f"the source {source.model}")
-    names = ("source", "data", plan.ITEMS) if job.resolved.sized or sensitivity else ("source",)
+    names = ("source", "data", plan.ITEMS) if job.resolved.sized or sensitivity or activations else ("source",)
     data = {"samples": "data"} if torch else {}
     made = [stage for stage in front if stage.name in names]
     read = registry.readers(job.resolved.kind)
@@ -142,6 +162,9 @@ def stages(job: Job, sensitivity: SensitivityRequest | None = None, storage: boo
     if storage:
         environments.require(registry.call(STORED)[0], "--storage")
         made.append(Stage("storage", STORED, {"model": "source"}, plugins=read, user_code=torch))
+    if activations:
+        inputs, asked = {"model": "source", "samples": "data"}, dataclasses.asdict(activations)
+        made.append(Stage("activations", "stages.analyze:watch", inputs, asked, context=HERE, user_code=torch))
     return [*made, *([_sense(job, sensitivity, torch)] if sensitivity else [])]
 
 
@@ -165,7 +188,7 @@ def _sense(job: Job, sensitivity: SensitivityRequest, torch: bool) -> Stage:
 
 def _drawn(walk: PlanRun, facts: Mapping[str, Json], file: Path) -> Path:
     """The page, copied to where it was asked for."""
-    roles: dict[str, str] = {role: role for role in ("analysis", "sensitivity", "storage") if role in walk.outcomes}
+    roles: dict[str, str] = {role: role for role in ROLES if role in walk.outcomes}
     options = {"title": facts["source"], "devices": facts["devices"]}
     walk.stage(Stage("page", "stages.analyze:draw", roles, options))
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -214,6 +237,8 @@ def text(analysis: Analysis, brief: bool = False, width: int = sys.maxsize) -> s
     parts += [_table(t, width) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
     if takes:
         parts += [_table(page.stored(takes), width), _table(page.forms(takes), width)]
+    if watched := facts["activations"]:
+        parts.append(f"{_table(page.activations(watched), width)}\n{page.seen_on(watched)}")
     if minded:
         parts.append(f"{_table(page.sensitivity(minded), width)}\n{page.scored_on(minded)}")
     return "\n\n".join([*parts, *([f"page: {analysis.page}"] if analysis.page else [])])

@@ -15,6 +15,7 @@ EXAMPLES = (
     "analyze net.onnx --device rpi5,h200 --json\n"
     "analyze my_pkg.nets:build --data my_pkg.nets:data --sensitivity ratio --html analysis.html\n"
     "analyze --sensitivity bits --layers 'blocks.*,head' --levels 8,4,2 --items 100\n"
+    "analyze --activations --html analysis.html\n"
     "analyze dist/x86/artifact/model.onnx --storage"
 )
 ARGUMENTS = (
@@ -31,6 +32,11 @@ ARGUMENTS = (
         "--storage",
         action="store_true",
         help="bytes of each weight: dense, sparse, compressed, as a codebook, packed",
+    ),
+    argument(
+        "--activations",
+        action="store_true",
+        help="what each layer gives on items: its zeros, range, percentiles and histogram",
     ),
     argument(
         "--sensitivity",
@@ -68,17 +74,17 @@ def run(args: argparse.Namespace) -> int:
     from edgecompress.cli.progress import Progress
     from edgecompress.commands import analyze
 
-    sensitivity = None
+    sensitivity, layers = None, tuple(filter(None, args.layers.split(",")))
     if args.sensitivity:
         try:
             levels = tuple(float(text) for text in args.levels.split(",") if text)
         except ValueError as error:
             raise InputError(f"--levels {args.levels}: write numbers with commas, for example 0.25,0.5,0.75") from error
-        layers = tuple(filter(None, args.layers.split(",")))
         sensitivity = analyze.SensitivityRequest(args.sensitivity, args.structure, layers, levels, args.items)
-    elif args.layers or args.levels:
+    elif args.levels or (args.layers and not args.activations):
         raise InputError("--layers and --levels need --sensitivity; add --sensitivity ratio or --sensitivity bits")
-    marked = analyze.AnalysisRequest(args.device, sensitivity, args.html, args.storage)
+    watched = analyze.ActivationRequest(layers, args.items) if args.activations else None
+    marked = analyze.AnalysisRequest(args.device, sensitivity, args.html, args.storage, watched)
     how = request_of(args)
     del how["device"]  # of the marks alone
     with Progress(console.open(args), args) as progress:

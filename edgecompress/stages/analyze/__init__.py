@@ -6,7 +6,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.source import TORCH
 from edgecompress.formats import sparsity
-from edgecompress.stages.analyze import layers, page, sensitivity, weights
+from edgecompress.stages.analyze import activations, layers, page, sensitivity, weights
 
 
 def run(request: Request) -> Artifact:
@@ -38,9 +38,18 @@ def sense(request: Request) -> Artifact:
     return Artifact(request.out, "sensitivity", facts=sensitivity.points(request)).write()
 
 
+def watch(request: Request) -> Artifact:
+    """The stage: {"model", "samples"} -> "activations": see `activations.statistics`."""
+    return Artifact(request.out, "activations", facts=dict(activations.statistics(request))).write()
+
+
 def draw(request: Request) -> Artifact:
-    """The stage: {"analysis"; "sensitivity"; "storage"} -> "page": analysis.html. options: "title", "devices"."""
+    """The stage: {"analysis"; "sensitivity"; "storage"; "activations"} -> "page": analysis.html.
+
+    options: "title", "devices".
+    """
     facts = {role: dict(artifact.facts) for role, artifact in request.inputs.items()}
-    text = page.page(facts["analysis"], facts.get("sensitivity"), request.options, facts.get("storage"))
+    asked = (facts.get(role) for role in ("sensitivity", "storage", "activations"))
+    text = page.page(facts["analysis"], request.options, *asked)
     (request.out / page.FILE).write_text(text, encoding="utf-8")
     return Artifact(request.out, "page").write()

@@ -14,6 +14,7 @@ from edgecompress.reporting.tables import TextTable
 
 FILE = "analysis.html"
 NAMED = 3  # tensors of unknown sizes
+BARS = 90  # pixels of a histogram
 ROW, AXIS = 18, 48  # pixels of a layer, and of the axis below them
 Facts = Mapping[str, Any]
 NAMES = ("dense", "bitmask", "csr", "zstd", "bitmask+zstd", "codebook", "packed")
@@ -157,7 +158,45 @@ def scored_on(facts: Facts) -> str:
     )
 
 
+def activations(facts: Facts) -> TextTable:
+    """What each layer gives, in the order of computing."""
+    head = ("layer", "type", "zeros", "dead channels", "mean", "std", "min", "1 %", "median", "99 %", "max")
+    rows = []
+    for row in facts["layers"]:
+        numbers = (row["mean"], row["std"], row["min"], *(row["percentiles"] or [None] * 3), row["max"])
+        dead = f"{row['dead']} of {row['channels']}"
+        told = [DASH if n is None else significant(n, 3) for n in numbers]
+        rows.append((row["name"], row["type"], plain(row["zeros"], "fraction"), dead, *told))
+    return TextTable("Activations", head, tuple(rows))
+
+
+def seen_on(facts: Facts) -> str:
+    """Of which items the activations are; a number that is none is told."""
+    broken = [row["name"] for row in facts["layers"] if row["not_finite"]]
+    odd = f"; not finite: {', '.join(broken[:NAMED])}" if broken else ""
+    return f"{plural(facts['items'], 'item')} of split '{facts['split']}'{odd}"
+
+
 # --------------------------------------------------------------------------- picture
+
+
+def histogram(row: Facts, name: str) -> str:
+    """What a layer gives and is not zero, as SVG."""
+    counts, low, width = row["histogram"], row["min"], (row["max"] - row["min"]) / len(row["histogram"])
+    bars = [
+        {"x": low + i * width, "x2": low + (i + 1) * width, "count": n, "says": f"{low + i * width:.3g}: {n:,}"}
+        for i, n in enumerate(counts)
+        if n
+    ]
+    x, y = quantity("x", axis(row["name"], grid=False)), quantity("count", axis("numbers", grid=True), zero=True)
+    mark = {"type": "bar", "color": "var(--c1)"}
+    return vega.svg(
+        vega.unit(BARS, [vega.described(bars, mark, "bin", x=x, x2={"field": "x2"}, y=y, y2={"datum": 0})]), name
+    )
+
+
+def _ranged(row: Facts) -> str:
+    return f"{row['name']}: {plain(row['zeros'], 'fraction')} zeros, which are left out; {row['elements']:,} numbers"
 
 
 def picture(facts: Facts) -> str:
@@ -203,12 +242,19 @@ def picture(facts: Facts) -> str:
 # --------------------------------------------------------------------------- page
 
 
-def page(analysis: Facts, sensitivities: Facts | None, options: Facts, storage: Facts | None = None) -> str:
+def page(
+    analysis: Facts,
+    options: Facts,
+    sensitivities: Facts | None = None,
+    storage: Facts | None = None,
+    seen: Facts | None = None,
+) -> str:
     """The whole of analysis.html; `options` has the title and the devices."""
     kicker, title = tag("p", "edgecompress analysis", class_="kicker"), tag("h1", bdi(options["title"]))
     top = tag("header", kicker, title, tag("p", bdi(sentence(analysis))))
     parts = [_section(costs(analysis)), _section(devices(options["devices"])), _section(zeros(analysis))]
     parts += [_section(stored(storage)), _section(forms(storage))] if storage else []
+    parts += [_watched(seen)] if seen else []
     body = tag("main", top, *([_sensitive(sensitivities)] if sensitivities else []), *parts)
     return html.document(options["title"], body)
 
@@ -219,6 +265,18 @@ def _sensitive(facts: Facts) -> Raw:
     )
     table = sensitivity(facts)
     return tag("section", tag("h2", table.title), tag("p", bdi(scored_on(facts))), figure, _rows(table))
+
+
+def _watched(facts: Facts) -> Raw:
+    figures = [
+        tag(
+            "figure", Raw(histogram(row, f"histogram-{i}")), tag("figcaption", bdi(_ranged(row))), class_="figure plain"
+        )
+        for i, row in enumerate(facts["layers"])
+        if any(row["histogram"])
+    ]
+    table = activations(facts)
+    return tag("section", tag("h2", table.title), tag("p", seen_on(facts)), _rows(table), *figures)
 
 
 def _section(table: TextTable) -> Raw:
