@@ -676,6 +676,17 @@ def test_data_that_cannot_train_is_refused(residual: Case, change: Any, options:
         case.train(**options)
 
 
+def test_a_net_whose_first_axis_is_time_is_refused_before_it_trains(tmp_path: Path) -> None:
+    case = zoo_case(tmp_path, "lstm")
+    request = case.request()
+    made = setup.training(request, torch_device("cpu"), training.Training)
+    net = torch_module.rebuild(case.model)
+    next(module for module in net.modules() if hasattr(module, "batch_first")).batch_first = False
+    with pytest.raises(InputError, match=r"depends on the other items of its batch.*batch_first=True"):
+        setup.train(net, made)
+    assert not made.history
+
+
 def test_no_labels_and_no_distillation_is_refused(unlabelled: Case) -> None:
     with pytest.raises(InputError, match="the split 'train' has no labels: give it labels, or set distill above 0"):
         unlabelled.train(distill=0.0)

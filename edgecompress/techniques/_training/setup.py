@@ -226,6 +226,7 @@ def train(net: torch.nn.Module, training: Training) -> None:
     own = training.options.loop
     loop: Callable[[torch.nn.Module, Training], object] = user_code.function(own) if own else fit
     shapes = _shapes(net)
+    _check_alone(net, training)
     try:
         if training.options.minutes is not None:
             minutes.fit(net.train(), training)
@@ -241,6 +242,26 @@ def train(net: torch.nn.Module, training: Training) -> None:
     changed = [name for name, shape in _shapes(net).items() if shapes.get(name) != shape]
     if changed and training.keeps_shapes:
         raise InputError(f"{own}: it changed the shape of '{changed[0]}'; a training loop must keep the net's shapes")
+
+
+def _check_alone(net: torch.nn.Module, training: Training) -> None:
+    """Raises InputError where an item's answer is another one behind another item: axis 0 is then not that of items."""
+    import numpy as np
+    import torch
+
+    model, last = training.request.model, training.items.count - 1
+    if last < 2 or isinstance(model.batch, int) or any(s.batch_axis != 0 for s in (*model.inputs, *model.outputs)):
+        return
+    net.eval()
+    with torch.no_grad():
+        beside = [training.call(net, training.items.take(np.array([other, 0]))[0]) for other in (1, last)]
+    for name, answer in beside[0].items():
+        one, other = answer[1].double(), beside[1][name][1].double()
+        if not torch.allclose(one, other, rtol=1e-2, atol=1e-2 * float(one.abs().max()), equal_nan=True):
+            raise InputError(
+                f"training: the output '{name}' of an item depends on the other items of its batch, so axis 0 is not "
+                "theirs (an LSTM or GRU reads it as time: give it batch_first=True); make axis 0 that of items"
+            )
 
 
 def _shapes(net: torch.nn.Module) -> Mapping[str, Sequence[int]]:
