@@ -10,7 +10,7 @@ import pytest
 
 from edgecompress.core import config, registry
 from edgecompress.core.json import Json
-from edgecompress.core.model import REWRITES, Artifact, Context, Request, TensorSpec
+from edgecompress.core.model import REWRITES, Artifact, Context, Dim, Request, TensorSpec
 from edgecompress.core.operations import Foreseen
 from edgecompress.formats import torch_decompositions, torch_faults, torch_foresight, torch_program
 
@@ -174,6 +174,25 @@ def test_numbers_for_one_place_are_reduced(runtime: str, how: str, tmp_path: Pat
         return torch.cat([x.scatter_reduce(0, INDEX, x, how, include_self=own) for own in (True, False)])
 
     computed(runtime, call, SMALL, tmp_path)
+
+
+@pytest.mark.parametrize("runtime", ["coreml", "executorch", "litert", "onnx"])
+def test_a_program_of_any_batch_is_converted_for_one(runtime: str, tmp_path: Path) -> None:
+    engine = registry.load("runtimes", runtime)
+    for package in registry.runtime(runtime).requires:
+        pytest.importorskip(package.partition(">")[0].replace("-", "_"))
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(0))
+    net, batch = Net(lambda x: torch.asinh(x).view(-1, 5, 1) * 2), torch.export.Dim("batch", min=1, max=8)
+    for folder in ("program", "file"):
+        (tmp_path / folder).mkdir()
+    torch.export.save(torch.export.export(net, (x,), dynamic_shapes=({0: batch},)), tmp_path / "program/program.pt2")
+    first = Dim("batch", 1, 8)
+    ends = (TensorSpec("x", (first, 5), "float32"),), (TensorSpec("y", (first, 5, 1), "float32"),)
+    model = Artifact(tmp_path / "program", "program", *ends).write()
+    options = config.build(engine.Options, {}, runtime) if hasattr(engine, "Options") else {}
+    made = engine.export(Request({"model": model}, tmp_path / "file", options, Context(batch=3)))
+    (answer,) = engine.open(made, 1).run({"x": x.numpy()}).values()
+    np.testing.assert_allclose(np.reshape(answer, (3, 5, 1)), net(x).numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_what_a_conversion_replaces_is_foreseen_with_its_layer() -> None:
