@@ -114,6 +114,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
         lambda x: x.view(1, 2, 2, 3, 2, 3).permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, 2, 2, 3),
         (1, 4, 6, 3),
     ),
+    "put": (lambda x: x.put(INDEX, x[:2], accumulate=True), SMALL),
     "rolled along two axes": (lambda x: x.roll((1, -2), (2, 3)), PLANE),
     "places in sorted rows": (lambda x: torch.searchsorted(x.sort(-1)[0], x, side="right"), SMALL),
     "one truth of two": (lambda x: ((x > 0).any(1) ^ (x > 0).all(1)) + 0.0, SMALL),

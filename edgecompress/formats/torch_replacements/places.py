@@ -193,6 +193,10 @@ def index_put(x: Tensor, index: Sequence[Tensor | None], values: Tensor, accumul
     return made.permute([(axes + rest).index(axis) for axis in range(x.dim())])
 
 
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    return x.reshape(-1).index_put([index.reshape(-1)], source.reshape(-1), accumulate).reshape(x.shape)
+
+
 def copied(x: Tensor, y: Tensor, _: bool = False) -> Tensor:
     return y.to(x.dtype).expand(x.shape)
 
@@ -291,6 +295,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "scatter_reduce.two": scatter_reduce,
     "index_reduce": index_reduce,
     "index_put": index_put,
+    "put": put,
     "copy": copied,
     "squeeze.dim": squeeze,
     "squeeze.dims": squeeze,
