@@ -136,7 +136,9 @@ def record(file: Path, index: Mapping[str, Any], found: Mapping[Any, Mapping[str
             for name, each in told.items()
             if each["outcome"] not in ("equal", "tolerance")
         }
-        tried = sorted({name.rpartition("_")[0] for name in told})
+        before = kept["found"].get(f"{engine} {precision}", {"tried": [], "not right": {}})
+        wrong = {name: each for name, each in before["not right"].items() if name not in told} | wrong
+        tried = sorted({*before["tried"], *(name.rpartition("_")[0] for name in told)})
         kept["found"][f"{engine} {precision}"] = {"date": date, "tried": tried, "not right": wrong}
     lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in kept["samples"].items())
     whole = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in kept["found"].items())
