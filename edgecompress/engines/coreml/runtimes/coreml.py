@@ -120,7 +120,7 @@ def _traced(
             net = _flat(program, model)
             if any(isinstance(dim, Dim) for spec in model.inputs for dim in spec.shape):
                 net = torch.export.export(net, example).module(check_guards=False)  # every size becomes a number
-            traced = torch.jit.trace(_apart(net), example, check_trace=False, strict=False)
+            traced = torch.jit.trace(net, example, check_trace=False, strict=False)
             answers = traced(*example)
     except Exception as error:
         raise StageFailed(f"runtime coreml: torch cannot trace it: {torch_faults.told(error, program)}") from error
@@ -148,28 +148,13 @@ def _flat(program: torch.export.ExportedProgram, model: Artifact) -> torch.nn.Mo
             leaves = [_cast(tensor, dtype) for tensor, dtype in zip(inputs, takes, strict=True)]
             args, kwargs = pytree.tree_unflatten(leaves, inner._in_spec)
             outputs = [leaf for leaf in pytree.tree_leaves(inner(*args, **kwargs)) if leaf is not None]
+            place = id if torch.compiler.is_exporting() else torch.Tensor.data_ptr  # an export has no memory
+            places = [place(tensor) for tensor in (*inputs, *outputs)]
+            for i, tensor in enumerate(outputs):  # Core ML has no second name for an input, nor for an output
+                outputs[i] = tensor * 1 if places[len(inputs) + i] in places[: len(inputs) + i] else tensor.clone()
             return tuple(_cast(tensor, dtype) for tensor, dtype in zip(outputs, gives, strict=True))
 
     return TypedProgram()
-
-
-def _apart(net: torch.nn.Module) -> torch.nn.Module:
-    """The net with outputs that are no inputs and no other outputs: Core ML has no second name for one."""
-    import torch
-
-    class Apart(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = net
-
-        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            outputs = list(self.net(*inputs))
-            places = [tensor.data_ptr() for tensor in (*inputs, *outputs)]
-            for i, tensor in enumerate(outputs):
-                outputs[i] = tensor * 1 if tensor.data_ptr() in places[: len(inputs) + i] else tensor.clone()
-            return tuple(outputs)
-
-    return Apart()
 
 
 def _folded(net: torch.fx.GraphModule) -> torch.fx.GraphModule:
