@@ -281,6 +281,51 @@ def test_a_language_model_is_told_by_its_perplexity(tmp_path: Path) -> None:
     assert made.metric == "perplexity"
 
 
+RUNNING = """
+import torch
+
+class Running(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x, h=None):
+        h = torch.zeros(1, len(x), 3) if h is None else h
+        return {"y": self.scale * x + h[0], "hn": h + x}
+
+def build():
+    return Running()
+"""
+
+
+def test_a_net_with_state_goes_on_from_where_the_batch_before_left_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    (tmp_path / "running_sums.py").write_text(RUNNING, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    x = np.random.default_rng(0).normal(size=(24, 3)).astype("float32")
+    drawn = {"x": x, tensors.LABELS: np.zeros((24, 3), "float32")}
+    chosen = samples(tmp_path / "samples", {"select": drawn, "test": drawn})
+    train = samples(tmp_path / "training", {"train": drawn})
+    train = dataclasses.replace(train, facts={**train.facts, "sequence": 4})
+    source = {"model": "running_sums:build", "state": {"h": "hn"}}
+    dense = trace.load(Request({"samples": chosen}, folder(tmp_path / "dense"), {"source": source}))
+    case = Case(tmp_path, dense, dense, chosen, train)
+    made = setup.training(case.request(batch_size=3, distill=0.0), torch_device("cpu"), training.Training)
+    net = torch_module.rebuild(dense).eval()
+    sums = np.stack([x[i // 4 * 4 : i + 1].sum(0) for i in range(24)])  # a sequence is of four items
+    with torch.no_grad():
+        said = [made.call(net, inputs)["y"].numpy() for _ in range(2) for inputs, _ in made.batches(0)]
+    assert np.allclose(np.stack(said[:8], axis=1).reshape(24, 3), sums, atol=1e-5)
+    assert np.array_equal(np.stack(said[8:]), np.stack(said[:8]))  # an epoch begins with none
+    whole = x[:20].reshape(10, 2, 3)  # "select" is one sequence, read in ten parts
+    assert made.score(net) == pytest.approx(float(np.square(whole.cumsum(1)).mean()), rel=1e-5)
+    trained = case.train(batch_size=3, distill=0.0, epochs=1)
+    assert torch_module.rebuild(trained).scale.item() != 1.0
+
+
 def test_every_output_is_held_against_the_dense_nets(tmp_path: Path) -> None:
     case = zoo_case(tmp_path, "two_ends")
     made = setup.training(case.request(), torch_device("cpu"), training.Training).objective
@@ -927,6 +972,18 @@ def test_an_augmented_picture_is_a_moved_and_mirrored_one(layout: str, seed: int
         shifts = itertools.product(range(2 * pad + 1), repeat=2)
         ways = [wide[y : y + side, x : x + side + 3] for y, x in shifts]
         assert any(np.array_equal(found, way) or np.array_equal(found, way[:, ::-1]) for way in ways)
+
+
+@given(count=st.integers(1, 60), size=st.integers(1, 8), length=st.integers(1, 20))
+def test_what_follows_an_item_is_in_its_place_of_the_next_batch(count: int, size: int, length: int) -> None:
+    batches = list(data.contiguous(count, size, length))
+    assert len(batches) == count // size
+    for (index, _), (behind, begins) in itertools.pairwise(batches):
+        assert (behind == index + 1).all()
+        assert (begins == (behind % length == 0)).all()
+    taken = [int(i) for index, _ in batches for i in index]
+    assert sorted(taken) == list(range(count // size * size))
+    assert all(begins.all() for _, begins in batches[:1])
 
 
 def test_an_epoch_takes_each_item_once_and_its_order_follows_from_the_seed() -> None:

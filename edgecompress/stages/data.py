@@ -20,7 +20,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import AUGMENT, METRIC, WARNINGS, Artifact, Dim, Request, TensorSpec
 from edgecompress.core.package_contents import TOKENS
 from edgecompress.core.settings import SPLITS, TRAIN, Preprocess, Source
-from edgecompress.data import loaders, metrics, npy, preprocess, repeated_items, tensors
+from edgecompress.data import loaders, metrics, npy, preprocess, repeated_items, states, tensors
 from edgecompress.data.loaders import WHOLE, Item, Items
 from edgecompress.data.repeated_items import ItemWriter, RepeatedItems
 from edgecompress.stages import doubts
@@ -117,6 +117,7 @@ def training(request: Request) -> Artifact:
         "labelled": labelled,
         AUGMENT: list(source.augment),
         METRIC: source.metric,
+        states.SEQUENCE: source.sequence,
     }
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 

@@ -37,8 +37,9 @@ class Options(TrainingOptions):
     epochs: int = 20
     minutes: float | None = None  # instead of epochs: as many as fit, by the time of the first steps; kept on resume
     batch_size: int = 128
-    # sgd: with Nesterov's momentum of 0.9; None: adamw for recurrent layers, embeddings and layer norms, sgd for others
+    # sgd: with Nesterov's momentum; None: adamw for recurrent layers, embeddings and layer norms, sgd for others
     optimizer: Literal["sgd", "adamw"] | None = None
+    momentum: float = 0.9  # of sgd; 0: plain steps
     lr: float | None = None  # the highest of the schedule; None: 0.05 for sgd, 0.001 for adamw, or what a net bears
     weight_decay: float = 1e-4
     schedule: Kind = "cosine"  # after a short warm-up; step: a tenth from each milestone on; constant
@@ -65,6 +66,11 @@ class Options(TrainingOptions):
             )
         if (self.rewind == "weights") != bool(self.early):
             raise ValueError("early (the dense net's early weights) is used with rewind = 'weights' only")
+
+    @property
+    def nesterov(self) -> bool:
+        """Where there is a momentum, it is Nesterov's."""
+        return self.momentum > 0
 
     @property
     def whole_epochs(self) -> int:

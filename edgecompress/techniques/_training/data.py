@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact
-from edgecompress.data import tensors
+from edgecompress.data import states, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +36,11 @@ class Items:
     def count(self) -> int:
         """How many there are."""
         return int(self.samples.facts["splits"].get(self.split, 0))
+
+    @cached_property
+    def sequence(self) -> int:
+        """Of a net with state: the items that follow each other, before the first of which state is zero."""
+        return int(self.samples.facts.get(states.SEQUENCE) or self.count)
 
     @cached_property
     def labels(self) -> np.ndarray | None:
@@ -76,6 +81,20 @@ def shuffled(count: int, size: int, generator: np.random.Generator) -> Iterator[
     order = generator.permutation(count)
     for begin in range(0, count - size + 1, size):
         yield order[begin : begin + size]
+
+
+def contiguous(count: int, size: int, sequence: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The batches of a net with state, and which of their items it is zero before; what is left over is left out.
+
+    The items are cut into `size` parts of equal length, and batch t has item t of each part: what follows an item is
+    in its place of the next batch, as in the training of Zaremba et al. 2014, arXiv:1409.2329, section 4.1.
+    """
+    import numpy as np
+
+    length = count // size
+    for step in range(length):
+        index = np.arange(size) * length + step
+        yield index, (index % sequence == 0) | (step == 0)
 
 
 def spread(count: int, most: int) -> np.ndarray:

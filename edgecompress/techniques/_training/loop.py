@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import AFTER_EPOCH, Request
+from edgecompress.data import states
 from edgecompress.formats import torch_module
 from edgecompress.techniques._training import checkpoint, log
-from edgecompress.techniques._training.data import Batch, Items, augmented, images, shuffled, spread
+from edgecompress.techniques._training.data import Batch, Items, augmented, contiguous, images, shuffled, spread
 from edgecompress.techniques._training.losses import PERPLEXITY, Named, Objective
 from edgecompress.techniques._training.options import TrainingOptions
 from edgecompress.techniques._training.pace import Pace
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 SELECTED = 1000  # items of the split "select" that are looked at after an epoch
 SELECT_BATCH = 250
+SIDE_BY_SIDE = 10  # parts of "select" that a net with state reads at once
 LARGEST = 700.0  # nats of a perplexity that is still a number
 WORDS = {
     "top1": "top-1 {:.1f} %",
@@ -96,6 +98,8 @@ class Training:
     parts: int = 1
     most: int | None = None  # batches of an epoch at most
     best: Best = field(default_factory=lambda: Best())
+    begins: np.ndarray | None = None  # of a batch of a net with state: the items before which it is zero
+    carried: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)  # the state of each net that is called
 
     def __post_init__(self) -> None:
         self._set_off(0)
@@ -131,7 +135,8 @@ class Training:
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Inputs by name and labels (or None) of each batch of an epoch, counted from 0; the same at each call.
 
-        The order, the augmentation and torch's own chances (dropout) follow from the seed and the epoch alone.
+        The order, the augmentation and torch's own chances (dropout) follow from the seed and the epoch alone. The
+        batches of a net with state follow each other, and what `call` computes begins with the state of the one before.
         """
         import numpy as np
         import torch
@@ -139,20 +144,52 @@ class Training:
         seeds = np.random.SeedSequence([self.request.context.seed, epoch])
         torch.manual_seed(int(seeds.generate_state(1)[0]))
         generator, layouts = np.random.default_rng(seeds), images(self.items.model)
-        for step, index in enumerate(islice(shuffled(self.items.count, self.size, generator), self.steps)):
-            inputs, labels = self.items.take(index)
-            yield augmented(inputs, layouts, self.options.augment or (), generator), labels
-            self._report(epoch, step + 1)
+        order: Iterator[tuple[np.ndarray, np.ndarray | None]]
+        if states.names(self.items.model):
+            order = contiguous(self.items.count, self.size, self.items.sequence)
+            self.carried.clear()
+        else:
+            order = ((index, None) for index in shuffled(self.items.count, self.size, generator))
+        try:
+            for step, (index, begins) in enumerate(islice(order, self.steps)):
+                inputs, labels = self.items.take(index)
+                self.begins = begins
+                yield augmented(inputs, layouts, self.options.augment or (), generator), labels
+                self._report(epoch, step + 1)
+        finally:
+            self.begins = None
 
     def call(self, net: torch.nn.Module, inputs: Named) -> dict[str, torch.Tensor]:
-        """The net's outputs by name, real ones in float32, computed as `amp` says; with gradients where they are on."""
+        """The net's outputs by name, real ones in float32, computed as `amp` says; with gradients where they are on.
+
+        In batches that follow each other its state is the one that it was left in.
+        """
         import torch
 
-        kind = getattr(torch, self.amp) if self.amp != "off" else None
+        model, kind = self.request.model, getattr(torch, self.amp) if self.amp != "off" else None
+        if self.begins is not None:
+            inputs = {**inputs, **self._state(net, inputs)}
         with torch.autocast(self.device.type, kind, enabled=kind is not None):
             outputs = torch_module.call(net, inputs)
-        names = [spec.name for spec in self.request.model.outputs]
-        return {n: t.float() if t.is_floating_point() else t for n, t in torch_module.flatten(outputs, names).items()}
+        found = torch_module.flatten(outputs, [spec.name for spec in model.outputs])
+        found = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
+        if self.begins is not None:
+            self.carried[id(net)] = {s.feeds: found[s.name].detach() for s in model.outputs if s.feeds}
+        return found
+
+    def _state(self, net: torch.nn.Module, inputs: Named) -> dict[str, torch.Tensor]:
+        """What a net of a batch behind another begins with."""
+        import torch
+
+        fed, before = states.names(self.request.model), self.carried.get(id(net), {})
+        begins = torch.from_numpy(self.begins).to(self.device)
+        given = {}
+        for spec in (each for each in self.request.model.inputs if each.name in fed):
+            old = before.get(spec.name, inputs[spec.name])
+            axis = spec.batch_axis
+            sizes = [-1 if axis == each else 1 for each in range(old.dim())]
+            given[spec.name] = old.masked_fill(begins.reshape(sizes), 0)
+        return given
 
     def loss(self, net: torch.nn.Module, inputs: dict[str, torch.Tensor], labels: torch.Tensor | None) -> torch.Tensor:
         """Of one batch, as the options say: on the labels, and the distance to the unpruned net."""
@@ -272,13 +309,23 @@ class Training:
         was, amp = net.training, self.amp
         net.eval()
         self.amp = "off"
-        chosen = spread(self.select.count, SELECTED)
-        size = self.size if isinstance(self.request.model.batch, int) else SELECT_BATCH
+        fixed = isinstance(self.request.model.batch, int)
+        order: Iterable[tuple[np.ndarray, np.ndarray | None]]
+        if states.names(self.request.model):
+            most = min(self.select.count, SELECTED)
+            order = contiguous(most, min(most, self.size if fixed else SIDE_BY_SIDE), self.select.sequence)
+        else:
+            chosen, size = spread(self.select.count, SELECTED), self.size if fixed else SELECT_BATCH
+            order = ((chosen[begin : begin + size], None) for begin in range(0, len(chosen), size))
+        parts = []
+        self.carried.clear()
         with torch.inference_mode():
-            parts = [self._scores(net, chosen[begin : begin + size]) for begin in range(0, len(chosen), size)]
-            scores = torch.cat(parts)
+            for index, begins in order:
+                self.begins = begins
+                parts.append(self._scores(net, index))
+        scores = torch.cat(parts)
+        self.begins, self.amp = None, amp
         net.train(was)
-        self.amp = amp
         mean = float(scores.double().mean())
         return math.exp(min(mean, LARGEST)) if self.metric == PERPLEXITY else mean
 
@@ -287,7 +334,9 @@ class Training:
         import numpy as np
 
         fixed = isinstance(self.request.model.batch, int)
-        whole = np.pad(index, (0, self.size - len(index)), mode="edge") if fixed else index
+        more = (0, self.size - len(index) if fixed else 0)
+        whole = np.pad(index, more, mode="edge")
+        self.begins = None if self.begins is None else np.pad(self.begins, more, mode="edge")
         inputs, labels = self.select.take(whole)
         taught = None if self._labelled else self._taught(inputs)
         return self.objective.scores(self.call(net, inputs), taught, labels if self._labelled else None)[: len(index)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 from edgecompress.core import package_files, user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import AUGMENT, METRIC, Artifact, Request
-from edgecompress.data import channel_axis
+from edgecompress.data import channel_axis, states
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
 from edgecompress.techniques._training import checkpoint, log, losses, minutes
@@ -54,6 +54,8 @@ def check(options: TrainingOptions) -> None:
         raise ValueError("minutes must be above 0")
     if not 0 < options.rate < math.inf or not 0 <= options.weight_decay < math.inf:
         raise ValueError("lr must be above 0, weight_decay at least 0")
+    if not 0 <= options.momentum < 1:
+        raise ValueError("momentum must be at least 0 and below 1")
     if not 0 <= options.distill <= 1 or not 0 < options.temperature < math.inf:
         raise ValueError("distill must be between 0 and 1, temperature above 0")
     if options.clip is not None and not 0 < options.clip < math.inf:
@@ -250,12 +252,14 @@ def _check_alone(net: torch.nn.Module, training: Training) -> None:
     import torch
 
     model, last = training.request.model, training.items.count - 1
-    if last < 2 or isinstance(model.batch, int) or any(s.batch_axis != 0 for s in (*model.inputs, *model.outputs)):
+    held = states.names(model)
+    ends = [s for s in (*model.inputs, *model.outputs) if s.name not in held and not s.feeds]
+    if last < 2 or isinstance(model.batch, int) or any(s.batch_axis != 0 for s in ends):
         return
     net.eval()
     with torch.no_grad():
         beside = [training.call(net, training.items.take(np.array([other, 0]))[0]) for other in (1, last)]
-    for name, answer in beside[0].items():
+    for name, answer in ((spec.name, beside[0][spec.name]) for spec in model.outputs if not spec.feeds):
         one, other = answer[1].double(), beside[1][name][1].double()
         if not torch.allclose(one, other, rtol=1e-2, atol=1e-2 * float(one.abs().max()), equal_nan=True):
             raise InputError(

@@ -59,8 +59,6 @@ class Options(TrainingOptions):
     loop: str = ""  # the user's own, pkg.mod:fn, called as fn(net, training); empty: ours
 
     def __post_init__(self) -> None:
-        if not 0 <= self.momentum < 1:
-            raise ValueError("momentum must be at least 0 and below 1")
         if self.teacher and not self.distill:
             raise ValueError("teacher is used with distill above 0 only")
         setup.check(self)
