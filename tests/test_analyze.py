@@ -173,6 +173,7 @@ def test_a_roof_is_above_zero() -> None:
         ({"by": "bits", "levels": (4, 2.5)}, "levels of --sensitivity bits must be whole numbers from 2 to 16"),
         ({"items": 0}, "and at least 1 item"),
         ({"by": "bits", "structure": "filter"}, "--structure filter works with --sensitivity ratio only"),
+        ({"by": "bits", "file": "a.csv"}, "--csv is of --sensitivity ratio"),
     ],
 )
 def test_levels_that_cannot_be_are_refused(how: dict[str, Any], says: str) -> None:
@@ -185,6 +186,12 @@ def test_levels_that_cannot_be_are_refused(how: dict[str, Any], says: str) -> No
     [
         (["--sensitivity", "ratio", "--levels", "a,b"], "--levels a,b: write numbers with commas"),
         (["--levels", "0.5"], "--layers and --levels need --sensitivity; add --sensitivity ratio"),
+        (["--csv", "a.csv"], "--csv is of a sensitivity; add --sensitivity ratio"),
+        (
+            ["--summary", "percentil"],
+            "--summary percentil: give sparsity, compute, model, modules, percentile, did you",
+        ),
+        (["--summary", "percentile", "--percentile", "90"], "--percentile 90: must be above 0, at most 1"),
         (["--device", "rpi55"], "no device 'rpi55', did you mean 'rpi5'?"),
     ],
 )
@@ -196,22 +203,21 @@ def test_what_cannot_be_meant_is_the_users_mistake(words: list[str], says: str, 
 def test_a_file_is_analyzed_without_data_but_not_its_sensitivity(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").touch()
     wanted = job(str(tmp_path / "net.onnx"))
-    assert [s.name for s in analysis.stages(wanted)] == ["source", "analysis"]
+    assert [s.name for s in analysis.stages(wanted, analysis.AnalysisRequest())] == ["source", "analysis"]
     with pytest.raises(InputError, match="no data to calibrate and verify with"):
-        analysis.stages(wanted, analysis.SensitivityRequest())
+        analysis.stages(wanted, analysis.AnalysisRequest(sensitivity=analysis.SensitivityRequest()))
 
 
 def test_a_torch_net_is_loaded_with_its_data() -> None:
-    made = analysis.stages(job(), analysis.SensitivityRequest("bits"))
+    made = analysis.stages(job(), analysis.AnalysisRequest(sensitivity=analysis.SensitivityRequest("bits")))
     assert [s.name for s in made] == ["data", "source", "analysis", "sensitivity"]
     assert made[-1].options["levels"] == [8, 4, 3, 2]
 
 
 def test_levels_go_from_the_weakest_to_the_strongest() -> None:
     asked = {"ratio": (0.9, 0.1), "bits": (2, 8)}
-    made = {
-        by: analysis.stages(job(), analysis.SensitivityRequest(by, levels=levels))[-1] for by, levels in asked.items()
-    }
+    requests = {by: analysis.SensitivityRequest(by, levels=levels) for by, levels in asked.items()}
+    made = {by: analysis.stages(job(), analysis.AnalysisRequest(sensitivity=each))[-1] for by, each in requests.items()}
     assert {by: stage.options["levels"] for by, stage in made.items()} == {"ratio": [0.1, 0.9], "bits": [8, 2]}
 
 
@@ -280,6 +286,7 @@ FACTS = {
         "unsized": [],
     },
     "sparsity": {"rows": [], "total": sparsity.total([])},
+    "weights": [],
 }
 
 
@@ -470,7 +477,7 @@ def loaded(folder: Path, net: str, data: Any, labels: Any = None) -> dict[str, A
     tensors.write_split(out / "select", arrays)
     spec = TensorSpec("x", (Dim("batch", 1, len(data)), *data.shape[1:]), str(data.dtype))
     samples = Artifact(out, "samples", (spec,), (), {"splits": {"select": len(data)}}).write()
-    asked = {"source": {"model": f"looked_at:{net}"}}
+    asked = {"source": {"model": net if ":" in net else f"looked_at:{net}"}}
     return {"model": trace.load(Request({"samples": samples}, made(folder, "source"), asked)), "samples": samples}
 
 
@@ -624,7 +631,15 @@ def sensed(folder: Path, other: dict[str, Artifact] | None = None, **asked: Any)
     net = torch_module.rebuild(given["model"])
     with torch.no_grad():
         np.save(given["samples"].path / "select" / "labels.npy", net(torch.from_numpy(data)).argmax(1).numpy())
-    known = {"by": "ratio", "structure": "element", "layers": [], "levels": [0.25, 0.75], "items": 16, "metric": "top1"}
+    known = {
+        "by": "ratio",
+        "structure": "element",
+        "layers": [],
+        "levels": [0.25, 0.75],
+        "items": 16,
+        "metric": "top1",
+        "csv": False,
+    }
     return dict(analyze.sense(Request({**given, **(other or {})}, made(folder, "out"), {**known, **asked})).facts)
 
 
@@ -678,6 +693,51 @@ def test_the_layer_that_decides_is_the_sensitive_one(nets: Path) -> None:
     loud, mute = (facts["layers"][name] for name in ("loud", "mute"))
     assert loud[1]["metric"] < mute[1]["metric"] == 1.0
     assert loud[1]["sqnr_db"] < loud[0]["sqnr_db"] < mute[1]["sqnr_db"]
+
+
+@slow
+def test_the_rows_of_distillers_file_begin_with_the_net_as_it_is(nets: Path) -> None:
+    rows = sensed(nets, csv=True, layers=["loud"])["csv"]
+    assert [row[:2] for row in rows] == [["loud.weight", 0.0], ["loud.weight", 0.25], ["loud.weight", 0.75]]
+    assert rows[0][2:4] == [100.0, 100.0] and rows[2][2] < 100.0 < 101.0 > rows[2][3]
+    assert rows[0][4] < rows[2][4]
+
+
+SIMPLENET = {"conv1": 352_800, "conv2": 240_000, "fc1": 48_000, "fc2": 10_080, "fc3": 840}  # of Distiller's own tests
+
+
+@slow
+def test_distillers_summaries_have_its_figures(nets: Path) -> None:
+    import torch
+
+    given = loaded(nets, "edgecompress.schedules.nets:simplenet_cifar", np.zeros((2, 3, 32, 32), np.float32))
+    asked = {"names": ["compute", "modules", "percentile", "model"], "percentile": 0.9}
+    facts = dict(analyze.summarize(Request(given, made(nets, "out"), asked)).facts)
+    assert {row["name"]: row["macs"] for row in facts["compute"]} == SIMPLENET
+    first = facts["compute"][0]
+    assert (first["attrs"], first["ifm"], first["ofm"]) == ("k=(5, 5)", [1, 3, 32, 32], [1, 6, 28, 28])
+    assert first["weights"] == 450
+    assert facts["modules"][:3] == [
+        {"name": "conv1", "type": "Conv2d"},
+        {"name": "relu_conv1", "type": "ReLU"},
+        {"name": "pool1", "type": "MaxPool2d"},
+    ]
+    assert facts["model"] == str(torch_module.rebuild(given["model"]))
+    weight = torch_module.rebuild(given["model"]).fc1.weight.detach().abs().flatten()
+    below = torch.topk(weight, int(0.9 * weight.numel()), largest=False).values  # as its tutorial finds q
+    assert facts["percentile"]["fc1.weight"] == float(below[-1])
+    again = loaded(nets / "b", "edgecompress.schedules.nets:resnet20_cifar", np.zeros((2, 3, 32, 32), np.float32))
+    found = analyze.summarize(Request(again, made(nets, "b/out"), {"names": ["compute"], "percentile": 0.9})).facts
+    assert sum(row["macs"] for row in found["compute"]) == 40_813_184
+
+
+@slow
+def test_the_histogram_of_a_weight_is_of_what_is_not_zero(nets: Path) -> None:
+    weight = np.array([[0.0, 1.0], [2.0, np.nan]], np.float32)
+    row = analyze.weights.histogram("w", weight)
+    assert (row["elements"], row["zeros"], row["min"], row["max"]) == (4, 0.25, 1.0, 2.0)
+    assert (row["histogram"][0], row["histogram"][-1], sum(row["histogram"])) == (1, 1, 2)
+    assert not any(analyze.weights.histogram("w", np.ones((2, 2)))["histogram"])
 
 
 @slow

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,8 +13,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from edgecompress.commands import job_run, objects
-from edgecompress.core import catalog, environments, output_place, registry
-from edgecompress.core.errors import InputError, edge_errors
+from edgecompress.core import atomic_file, catalog, environments, output_place, registry
+from edgecompress.core.errors import InputError, did_you_mean, edge_errors
 from edgecompress.core.json import Json
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.plain_text import fitted, printed
@@ -27,6 +29,8 @@ LEVELS: Mapping[str, tuple[float, ...]] = {"ratio": (0.25, 0.5, 0.75), "bits": (
 BITS = range(2, 17)
 ROLES = ("analysis", "sensitivity", "storage", "activations")
 HERE = ("seed", "batch", "threads")
+SUMMARIES = ("sparsity", "compute", "model", "modules", "percentile")  # Distiller's
+CSV = ("parameter", "sparsity", "top1", "top5", "loss")  # of its file of a sensitivity
 LONG = 40  # letters of a name in a table
 
 
@@ -39,8 +43,11 @@ class SensitivityRequest:
     layers: tuple[str, ...] = ()
     levels: tuple[float, ...] = ()
     items: int = 64  # of the split "select"
+    file: Name | None = None  # a CSV file in Distiller's format, of class labels
 
     def __post_init__(self) -> None:
+        if self.file and self.by != "ratio":
+            raise InputError("--csv is of --sensitivity ratio: Distiller's file has a column of sparsity")
         if self.by not in LEVELS or self.items < 1:
             raise InputError(f"--sensitivity {self.by} --items {self.items}: give ratio or bits, and at least 1 item")
         if self.by == "bits" and self.structure != "element":
@@ -63,6 +70,21 @@ class ActivationRequest:
     def __post_init__(self) -> None:
         if self.items < 1:
             raise InputError(f"--activations --items {self.items}: give at least 1 item")
+
+
+@dataclass(frozen=True)
+class SummaryRequest:
+    """Distiller's summaries; `percentile`: the share of a weight's magnitudes that are below the one that is told."""
+
+    names: tuple[str, ...]
+    percentile: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if name not in SUMMARIES:
+                raise InputError(f"--summary {name}: give {', '.join(SUMMARIES)}{did_you_mean(name, SUMMARIES)}")
+        if not 0 < self.percentile <= 1:
+            raise InputError(f"--percentile {self.percentile:g}: must be above 0, at most 1: 0.9 is the 90th")
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,6 +114,7 @@ class AnalysisRequest:
     page: Name | None = None
     storage: bool = False
     activations: ActivationRequest | None = None
+    summary: SummaryRequest | None = None  # as text these alone are shown
 
 
 @keywords
@@ -109,12 +132,14 @@ def analyze(
     """
     request, options = request or AnalysisRequest(), options or Options()
     file = Path(request.page) if request.page else None
-    if file:
-        output_place.check_file(file, "--html")
+    rows = Path(request.sensitivity.file) if request.sensitivity and request.sensitivity.file else None
+    for option, place in (("--html", file), ("--csv", rows)):
+        if place:
+            output_place.check_file(place, option)
     analysis_job = job(**objects.written(model, how, options))
     names = request.devices.split(",") if isinstance(request.devices, str) else request.devices
     devices = [catalog.device(name) for name in names]
-    steps = stages(analysis_job, request.sensitivity, request.storage, request.activations)
+    steps = stages(analysis_job, request)
     walk = job_run.begin(analysis_job, options, f"analyze>{analysis_job.source.given}")
     walk.stages(steps)
     facts = {"source": analysis_job.source.value.title, **_facts(walk, "analysis")}
@@ -122,6 +147,13 @@ def analyze(
     facts["sensitivity"] = _facts(walk, "sensitivity") if request.sensitivity else None
     facts["storage"] = _facts(walk, "storage") if request.storage else None
     facts["activations"] = _facts(walk, "activations") if request.activations else None
+    facts["summary"] = _facts(walk, "summary") if "summary" in walk.outcomes else None
+    facts["asked"] = list(request.summary.names) if request.summary else []
+    if rows:
+        written = io.StringIO(newline="")
+        csv.writer(written).writerows([CSV, *facts["sensitivity"]["csv"]])
+        rows.parent.mkdir(parents=True, exist_ok=True)
+        atomic_file.write(rows, written.getvalue().encode())
     return Analysis(facts, _drawn(walk, facts, file) if file else None, walk.outcomes)
 
 
@@ -132,17 +164,12 @@ def _facts(walk: PlanRun, stage: str) -> dict[str, Any]:
 # --------------------------------------------------------------------------- stages
 
 
-def stages(
-    job: Job,
-    sensitivity: SensitivityRequest | None = None,
-    storage: bool = False,
-    activations: ActivationRequest | None = None,
-) -> list[Stage]:
+def stages(job: Job, request: AnalysisRequest) -> list[Stage]:
     """The stages in their order; a file needs data only for its sensitivity, a torch net to be loaded.
 
     A kind whose layers are not read, as Keras has them, is counted as the .onnx that it is exported to.
     """
-    source = job.source.value
+    source, sensitivity, activations = job.source.value, request.sensitivity, request.activations
     torch = job.resolved.torch
     if not source.data and not sensitivity and not activations and not torch:
         value = dataclasses.replace(source, data="random")  # of the model's own inputs, and never made
@@ -159,12 +186,17 @@ def stages(
             made.append(variant_stages.shared(job, call, at))
             at, read = made[-1].name, registry.readers("onnx")
     made.append(Stage("analysis", "stages.analyze:run", {"model": at, **data}, plugins=read, user_code=torch))
-    if storage:
+    if request.storage:
         environments.require(registry.call(STORED)[0], "--storage")
         made.append(Stage("storage", STORED, {"model": "source"}, plugins=read, user_code=torch))
     if activations:
         inputs, asked = {"model": "source", "samples": "data"}, dataclasses.asdict(activations)
         made.append(Stage("activations", "stages.analyze:watch", inputs, asked, context=HERE, user_code=torch))
+    if request.summary and (chosen := [n for n in request.summary.names if n != "sparsity"]):
+        of = {"names": chosen, "percentile": request.summary.percentile}
+        made.append(
+            Stage("summary", "stages.analyze:summarize", {"model": "source", **data}, of, context=(), user_code=torch)
+        )
     return [*made, *([_sense(job, sensitivity, torch)] if sensitivity else [])]
 
 
@@ -174,11 +206,12 @@ def _sense(job: Job, sensitivity: SensitivityRequest, torch: bool) -> Stage:
         job.source.value.metric,
         sorted(sensitivity.levels or LEVELS[sensitivity.by], reverse=sensitivity.by == "bits"),
     )
+    asked = {key: value for key, value in dataclasses.asdict(sensitivity).items() if key != "file"}
     return Stage(
         "sensitivity",
         "stages.analyze:sense",
         {"model": "source", "samples": "data"},
-        {**dataclasses.asdict(sensitivity), "levels": levels, "metric": metric},
+        {**asked, "levels": levels, "metric": metric, "csv": bool(sensitivity.file)},
         context=HERE,
         plugins=registry.readers(job.resolved.kind),
         user_code=torch or job.resolved.calls("metric"),
@@ -234,6 +267,8 @@ def text(analysis: Analysis, brief: bool = False, width: int = sys.maxsize) -> s
     parts = [f"{facts['source']}: {page.sentence(facts)}"]
     if brief:
         return parts[0]
+    if facts["asked"]:
+        return "\n\n".join([*parts, *(_summary(name, facts, width) for name in facts["asked"])])
     parts += [_table(t, width) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
     if takes:
         parts += [_table(page.stored(takes), width), _table(page.forms(takes), width)]
@@ -242,6 +277,16 @@ def text(analysis: Analysis, brief: bool = False, width: int = sys.maxsize) -> s
     if minded:
         parts.append(f"{_table(page.sensitivity(minded), width)}\n{page.scored_on(minded)}")
     return "\n\n".join([*parts, *([f"page: {analysis.page}"] if analysis.page else [])])
+
+
+def _summary(name: str, facts: Mapping[str, Any], width: int) -> str:
+    """One of Distiller's."""
+    from edgecompress.stages.analyze import page
+
+    if name == "model":
+        return str(facts["summary"]["model"])
+    made = {"sparsity": page.zeros, "compute": page.compute, "modules": page.modules, "percentile": page.percentile}
+    return _table(made[name](facts), width)
 
 
 def _table(table: Any, width: int) -> str:

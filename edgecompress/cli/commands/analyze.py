@@ -15,6 +15,7 @@ EXAMPLES = (
     "analyze net.onnx --device rpi5,h200 --json\n"
     "analyze my_pkg.nets:build --data my_pkg.nets:data --sensitivity ratio --html analysis.html\n"
     "analyze --sensitivity bits --layers 'blocks.*,head' --levels 8,4,2 --items 100\n"
+    "analyze my_pkg.nets:build --summary compute,percentile --percentile 0.9\n"
     "analyze --activations --html analysis.html\n"
     "analyze dist/x86/artifact/model.onnx --storage"
 )
@@ -37,6 +38,15 @@ ARGUMENTS = (
         "--activations",
         action="store_true",
         help="what each layer gives on items: its zeros, range, percentiles and histogram",
+    ),
+    argument(
+        "--summary",
+        default="",
+        metavar="NAMES",
+        help="only these of Distiller's tables, with commas: sparsity, compute, model, modules, percentile",
+    ),
+    argument(
+        "--percentile", type=float, default=0.9, metavar="SHARE", help="of --summary percentile, 0 to 1 (default: 0.9)"
     ),
     argument(
         "--sensitivity",
@@ -62,6 +72,7 @@ ARGUMENTS = (
         help="comma-separated ratios or bits (default: 0.25,0.5,0.75 or 8,4,3,2)",
     ),
     argument("--items", type=int, default=64, metavar="N", help="number of items of the split `select` (default: 64)"),
+    argument("--csv", type=Path, metavar="FILE", help="also write --sensitivity ratio as Distiller's CSV file"),
     argument("--html", type=Path, metavar="FILE", help="also write an HTML page with the figure"),
     asked("offline"),
     asked("store"),
@@ -80,11 +91,15 @@ def run(args: argparse.Namespace) -> int:
             levels = tuple(float(text) for text in args.levels.split(",") if text)
         except ValueError as error:
             raise InputError(f"--levels {args.levels}: write numbers with commas, for example 0.25,0.5,0.75") from error
-        sensitivity = analyze.SensitivityRequest(args.sensitivity, args.structure, layers, levels, args.items)
+        sensitivity = analyze.SensitivityRequest(args.sensitivity, args.structure, layers, levels, args.items, args.csv)
+    elif args.csv:
+        raise InputError("--csv is of a sensitivity; add --sensitivity ratio")
     elif args.levels or (args.layers and not args.activations):
         raise InputError("--layers and --levels need --sensitivity; add --sensitivity ratio or --sensitivity bits")
     watched = analyze.ActivationRequest(layers, args.items) if args.activations else None
-    marked = analyze.AnalysisRequest(args.device, sensitivity, args.html, args.storage, watched)
+    names = tuple(filter(None, args.summary.split(",")))
+    summary = analyze.SummaryRequest(names, args.percentile) if names else None
+    marked = analyze.AnalysisRequest(args.device, sensitivity, args.html, args.storage, watched, summary)
     how = request_of(args)
     del how["device"]  # of the marks alone
     with Progress(console.open(args), args) as progress:

@@ -141,7 +141,7 @@ class _Adviser:
         self.references.update(
             v.name for v in self.job.target.value.variant if v.reference and checked[v.name]["reached"]
         )
-        for stage in analyze.stages(self.job):
+        for stage in analyze.stages(self.job, analyze.AnalysisRequest()):
             if stage.name not in self.walk.outcomes:
                 alone = stage.name not in ("source", plan.ITEMS, "data")
                 self.walk.stage(dataclasses.replace(stage, variants=first_stages.ALONE) if alone else stage)

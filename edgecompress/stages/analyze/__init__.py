@@ -6,7 +6,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.source import TORCH
 from edgecompress.formats import sparsity
-from edgecompress.stages.analyze import activations, layers, page, sensitivity, weights
+from edgecompress.stages.analyze import activations, layers, page, sensitivity, summaries, weights
 
 
 def run(request: Request) -> Artifact:
@@ -22,13 +22,17 @@ def run(request: Request) -> Artifact:
         unsized: tuple[str, ...] = ()
     else:
         rows, parameters, unsized = layers.of_file(model, batch)
-    zeros = [sparsity.row(name, weight) for name, weight in weights.of(model)]
+    zeros, histograms = [], []
+    for name, weight in weights.of(model):
+        zeros.append(sparsity.row(name, weight))
+        histograms.append(weights.histogram(name, weight))
     facts = {
         "kind": model.kind,
         "batch": batch,
         "layers": rows,
         "total": layers.total(rows, parameters, unsized),
         "sparsity": {"rows": zeros, "total": sparsity.total(zeros)},
+        "weights": histograms,
     }
     return Artifact(request.out, "analysis", facts=facts).write()
 
@@ -41,6 +45,11 @@ def sense(request: Request) -> Artifact:
 def watch(request: Request) -> Artifact:
     """The stage: {"model", "samples"} -> "activations": see `activations.statistics`."""
     return Artifact(request.out, "activations", facts=dict(activations.statistics(request))).write()
+
+
+def summarize(request: Request) -> Artifact:
+    """The stage: {"model", "samples"} -> "summaries": see `summaries.of`."""
+    return Artifact(request.out, "summaries", facts=dict(summaries.of(request))).write()
 
 
 def draw(request: Request) -> Artifact:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,6 +86,31 @@ def zeros(analysis: Facts) -> TextTable:
 
 def _number(value: float | None) -> str:
     return DASH if value is None else f"{value:.5f}"
+
+
+def compute(analysis: Facts) -> TextTable:
+    """Distiller's table of what is computed where."""
+    head = ("Name", "Type", "Attrs", "IFM", "IFM volume", "OFM", "OFM volume", "Weights volume", "MACs")
+    rows = []
+    for row in analysis["summary"]["compute"]:
+        ends = [(f"({', '.join(map(str, row[e]))})", f"{math.prod(row[e]):,}") for e in ("ifm", "ofm")]
+        numbers = (f"{row['weights']:,}", f"{row['macs']:,}")
+        rows.append((row["name"], row["type"], row["attrs"], *ends[0], *ends[1], *numbers))
+    whole = sum(row["macs"] for row in analysis["summary"]["compute"])
+    last = ("Total MACs:", *[""] * 7, f"{whole:,}")
+    return TextTable("Compute", head, (*rows, last))
+
+
+def modules(analysis: Facts) -> TextTable:
+    """The modules without modules inside."""
+    rows = tuple((row["name"], row["type"]) for row in analysis["summary"]["modules"])
+    return TextTable("Modules", ("Name", "Type"), rows)
+
+
+def percentile(analysis: Facts) -> TextTable:
+    """Of each weight a magnitude."""
+    rows = tuple((name, significant(q, 4)) for name, q in analysis["summary"]["percentile"].items())
+    return TextTable("Percentiles of the magnitudes", ("parameter", "q"), rows)
 
 
 def stored(storage: Facts) -> TextTable:
@@ -255,6 +281,7 @@ def page(
     parts = [_section(costs(analysis)), _section(devices(options["devices"])), _section(zeros(analysis))]
     parts += [_section(stored(storage)), _section(forms(storage))] if storage else []
     parts += [_watched(seen)] if seen else []
+    parts += [tag("section", tag("h2", "Weights"), *_histograms(analysis["weights"], "weight"))]
     body = tag("main", top, *([_sensitive(sensitivities)] if sensitivities else []), *parts)
     return html.document(options["title"], body)
 
@@ -268,15 +295,18 @@ def _sensitive(facts: Facts) -> Raw:
 
 
 def _watched(facts: Facts) -> Raw:
-    figures = [
-        tag(
-            "figure", Raw(histogram(row, f"histogram-{i}")), tag("figcaption", bdi(_ranged(row))), class_="figure plain"
-        )
-        for i, row in enumerate(facts["layers"])
+    table = activations(facts)
+    figures = _histograms(facts["layers"], "activation")
+    return tag("section", tag("h2", table.title), tag("p", seen_on(facts)), _rows(table), *figures)
+
+
+def _histograms(rows: Sequence[Facts], what: str) -> list[Raw]:
+    """A figure for each row that has numbers other than zero."""
+    return [
+        tag("figure", Raw(histogram(row, f"{what}-{i}")), tag("figcaption", bdi(_ranged(row))), class_="figure plain")
+        for i, row in enumerate(rows)
         if any(row["histogram"])
     ]
-    table = activations(facts)
-    return tag("section", tag("h2", table.title), tag("p", seen_on(facts)), _rows(table), *figures)
 
 
 def _section(table: TextTable) -> Raw:

@@ -55,6 +55,7 @@ class Options(TypedDict):
     levels: Sequence[float]
     items: int
     metric: str
+    csv: bool
 
 
 class SensitivityFacts(BenchFacts):
@@ -66,24 +67,33 @@ class SensitivityFacts(BenchFacts):
     structure: str
     layers: dict[str, list[Point]]
     order: list[str]
+    csv: list[list[str | float | None]]
 
 
 def points(request: Request) -> SensitivityFacts:
     """{"baseline", "metric", "unit", "split", "items", "layers": {layer: [{"level", "metric", "sqnr_db", "reason"}]},
-    "order"} of the Request's model on its samples.
+    "order", "csv"} of the Request's model on its samples.
 
-    options: "by" ("ratio", "bits"), "structure", "layers" (patterns), "levels", "items", "metric".
+    options: "by" ("ratio", "bits"), "structure", "layers" (patterns), "levels", "items", "metric", "csv": whether the
+    rows of Distiller's file are made, [parameter, sparsity, top-1 and top-5 in percent, cross entropy in nats].
     """
     bench = _Bench(request)
     options: Options = request.options
     chosen = _chosen(bench.net.layers, options["layers"])
     dense = bench.outputs()
     scores: dict[str, list[Point]] = {layer: [] for layer in chosen}
+    rows: list[list[str | float | None]] = []
     for done, (layer, level) in enumerate((layer, level) for layer in chosen for level in options["levels"]):
         word = f"{level:g} bits" if options["by"] == "bits" else f"{level:.0%}"
         request.progress(done / (len(chosen) * len(options["levels"])), f"{layer} at {word}")
         with bench.net.changed(layer, partial(_change, options, level)):
-            scores[layer].append({"level": level, **bench.score(dense, bench.outputs())})
+            outputs = bench.outputs()
+        scores[layer].append({"level": level, **bench.score(dense, outputs)})
+        if options["csv"]:
+            parameter = layer if "weight" in layer.rpartition(".")[2] else f"{layer}.weight"
+            if len(scores[layer]) == 1:
+                rows.append([parameter, 0.0, *bench.of_classes(dense)])
+            rows.append([parameter, level, *bench.of_classes(outputs)])
     lower = bench.metric is not None and bench.metric.kind in LOWER_IS_BETTER
     return {
         "baseline": bench.value(dense),
@@ -93,6 +103,7 @@ def points(request: Request) -> SensitivityFacts:
         "structure": options["structure"],
         "layers": scores,
         "order": order(scores),
+        "csv": rows,
     }
 
 
@@ -156,6 +167,19 @@ class _Bench:
         if self.metric is None or self.labels is None:
             return None
         return metrics.summary(self.metric, metrics.scores(self.metric, dict(outputs), self.labels))
+
+    def of_classes(self, outputs: Outputs) -> list[float | None]:
+        """Top-1 and top-5 in percent, the cross entropy in nats; raises InputError for labels that are no classes."""
+        if self.labels is None:
+            raise InputError(f"--csv has top-1, top-5 and the loss on labels, and the split '{SPLIT}' has none")
+        classes = metrics.scored(outputs, self.labels).shape[-1]
+        told: list[float | None] = []
+        for name in ("top1", f"top{min(5, classes)}", "perplexity"):
+            metric = metrics.find(name)
+            assert metric is not None
+            mean = float(metrics.scores(metric, dict(outputs), self.labels).mean())
+            told.append(round(mean if name == "perplexity" else 100 * mean, 6))
+        return told
 
     def score(self, dense: Outputs, outputs: Outputs) -> Score:
         """The metric of the outputs, and the worst SQNR of one compared with the dense net's."""

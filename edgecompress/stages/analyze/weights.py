@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core import registry
 from edgecompress.core.model import Artifact
@@ -16,6 +16,35 @@ if TYPE_CHECKING:
 
 Named = tuple[str, "np.ndarray"]
 MATRIX = 2
+SHOWN = 64  # bins of a histogram
+
+
+class WeightHistogram(TypedDict):
+    """The numbers of a weight that are finite and not zero, in bins of equal width from `min` to `max`; zeros: 0..1."""
+
+    name: str
+    elements: int
+    zeros: float
+    min: float
+    max: float
+    histogram: list[int]
+
+
+def histogram(name: str, weight: np.ndarray) -> WeightHistogram:
+    """Of one weight; one that has no such number, or one alone, has empty bins."""
+    import numpy as np
+
+    some = weight[np.isfinite(weight) & (weight != 0)].astype(np.float64)
+    low, high = (float(some.min()), float(some.max())) if some.size else (0.0, 0.0)
+    counts = np.histogram(some, SHOWN, (low, high))[0] if low < high else np.zeros(SHOWN, int)
+    return {
+        "name": name,
+        "elements": int(weight.size),
+        "zeros": float((weight == 0).mean()) if weight.size else 0.0,
+        "min": low,
+        "max": high,
+        "histogram": counts.tolist(),
+    }
 
 
 def of(model: Artifact) -> Iterator[Named]:
