@@ -552,7 +552,9 @@ def test_a_checkpoint_of_other_options_or_of_noise_is_not_used(residual: Case, t
 # --------------------------------------------------------------------------- the log, the words
 
 
-def test_the_log_is_one_that_tensorboard_reads(residual: Case, tmp_path: Path) -> None:
+def test_the_log_is_one_that_tensorboard_reads(
+    residual: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from tensorboard.compat.proto import event_pb2
     from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
 
@@ -565,13 +567,26 @@ def test_the_log_is_one_that_tensorboard_reads(residual: Case, tmp_path: Path) -
             reader.GetNext()
             records.append(event_pb2.Event.FromString(reader.record()))
     assert records[0].file_version == "brain.Event:2"
-    told = [{v.tag: v.simple_value for v in r.summary.value} | {"epoch": r.step} for r in records[1:]]
+    told = [
+        {v.tag: v.simple_value for v in r.summary.value if v.tag.startswith(("train/", "select/"))} | {"epoch": r.step}
+        for r in records[1:]
+    ]
     facts = [
         {"train/loss": e["loss"], "train/lr": e["lr"], "select/top1": e["select"], "epoch": e["epoch"]}
         for e in trained.facts["epochs"]
     ]
     assert [pytest.approx(f, rel=1e-6) for f in facts] == told
     assert trained.facts["log"] == "TensorBoard"
+    last = {value.tag: value for value in records[-1].summary.value}
+    for name, weight in torch_module.rebuild(trained).named_parameters():
+        assert last[f"sparsity/{name}"].simple_value == pytest.approx(float((weight == 0).float().mean()))
+        assert last[f"norm/{name}"].simple_value == pytest.approx(float(weight.detach().norm()), rel=1e-4)
+        drawn, steep = last[f"weights/{name}"].histo, last[f"gradients/{name}"].histo
+        assert (sum(drawn.bucket), drawn.num, len(drawn.bucket_limit)) == (weight.numel(), weight.numel(), log.BINS)
+        assert drawn.sum == pytest.approx(float(weight.detach().double().sum()), abs=1e-4)
+        assert steep.sum_squares == pytest.approx(last[f"gradient norm/{name}"].simple_value ** 2, rel=1e-3)
+    table = capsys.readouterr().err
+    assert "norm of the gradient" in table and f"training: after epoch {len(trained.facts['epochs'])}" in table
 
 
 def test_without_tensorboard_the_facts_say_that_there_is_no_log(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import AFTER_EPOCH, Request
+from edgecompress.core.plain_text import fitted
 from edgecompress.data import states
 from edgecompress.formats import torch_module
 from edgecompress.techniques._training import checkpoint, log
@@ -253,6 +254,7 @@ class Training:
             self.best.keep(net, epoch)
         if self.options.plateau and score is not None and before is not None and not self._worse(before, score):
             self.slow(optimizer)
+        self._log(net)
         self._keep(checkpoint.State(net, optimizer, (*others, self.best)))
         self._progress(self._at(epoch), self._words(f"{AFTER_EPOCH} {epoch}", loss))
 
@@ -381,16 +383,33 @@ class Training:
             self._say(f"starting again from epoch 1: the checkpoint cannot be used: {error}")
             return {}
 
-    def _keep(self, state: checkpoint.State) -> None:
-        keep, newest = self.request.keep, self.history[-1]
-        if keep is None:
-            return
-        if log.available():
-            named = {"train/loss": newest["loss"], "train/lr": newest["lr"], f"select/{self.metric}": newest["select"]}
-            named["train/sparsity"] = newest.get("sparsity")
+    def _log(self, net: torch.nn.Module) -> None:
+        """The epoch's numbers for TensorBoard, and the weights as a table in the stage's log.
+
+        Gradients are those of the epoch's last step.
+        """
+        newest = self.history[-1]
+        named = {"train/loss": newest["loss"], "train/lr": newest["lr"], f"select/{self.metric}": newest["select"]}
+        named["train/sparsity"] = newest.get("sparsity")
+        tensors, rows = dict[str, "torch.Tensor"](), [("weight", "zero", "norm", "norm of the gradient")]
+        for name, weight in net.named_parameters():
+            zeros, norm = 1 - int(weight.count_nonzero()) / max(weight.numel(), 1), float(weight.detach().norm())
+            named |= {f"sparsity/{name}": zeros, f"norm/{name}": norm}
+            tensors[f"weights/{name}"] = weight
+            if weight.grad is not None:
+                named[f"gradient norm/{name}"] = float(weight.grad.norm())
+                tensors[f"gradients/{name}"] = weight.grad
+            steep = "" if weight.grad is None else f"{named[f'gradient norm/{name}']:.3g}"
+            rows.append((name, f"{zeros:.1%}", f"{norm:.4g}", steep))
+        told = "\n".join(f"  {line}" for line in fitted(rows, 98))
+        print(f"training: {AFTER_EPOCH} {newest['epoch']}\n{told}", file=sys.stderr, flush=True)
+        if self.request.keep is not None and log.available():
             values = {tag: value for tag, value in named.items() if value is not None}
-            log.write(keep / log.FOLDER / self._run, newest["epoch"], values)
-        checkpoint.save(keep / self._run, state, {"of": self._of(), "history": self.history})
+            log.write(self.request.keep / log.FOLDER / self._run, newest["epoch"], values, tensors)
+
+    def _keep(self, state: checkpoint.State) -> None:
+        if self.request.keep is not None:
+            checkpoint.save(self.request.keep / self._run, state, {"of": self._of(), "history": self.history})
 
     @property
     def _run(self) -> str:
