@@ -135,6 +135,13 @@ def test_the_total_is_the_sum_of_the_rows_and_of_their_best() -> None:
     assert found["bytes"]["dense"] == 81 * 4 + 6
     assert found["best_bytes"] == sum(r["bytes"][r["best"]] for r in rows) <= min(found["bytes"].values())
     assert weight_encodings.total([])["best_bytes"] == 0
+    assert found["entropy_bytes"] == sum(r["entropy_bytes"] for r in rows)
+
+
+@pytest.mark.parametrize(("values", "bits"), [([3], 0), ([0, 7], 1), ([0, 1, 2, 3], 2), ([0, 0, 0, 5], 0.811278)])
+def test_the_entropy_bound_is_that_of_the_shares_of_its_values(values: list[int], bits: float) -> None:
+    weight = np.array([values] * 4000, np.int8)
+    assert weight_encodings.row("w", weight)["entropy_bytes"] == pytest.approx(weight.size * bits / 8, abs=1)
 
 
 # --------------------------------------------------------------------------- of a model

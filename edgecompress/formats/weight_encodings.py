@@ -14,7 +14,9 @@ Shape and dtype are known beforehand in every form, as they are where it is stor
     packed      as a file that `edgecompress pack` wrote has it: a codebook or byte planes through deflate (packed_file)
 
 p, i and j are the bytes of the smallest unsigned integer that holds n, the last column, and d - 1. Numbers are
-little-endian. A negative zero comes back as zero out of the bitmask and of CSR; all else, byte for byte.
+little-endian. Beside the forms stands the entropy bound n H / 8, H = -sum p log2 p bits over the shares p of its values
+(Shannon 1948, theorem 9): no code of one element after the other is shorter, even where it needs no table of values.
+A negative zero comes back as zero out of the bitmask and of CSR; all else, byte for byte.
 """
 
 from __future__ import annotations
@@ -216,6 +218,7 @@ class TensorStorage(TypedDict):
     elements: int
     zeros: int
     bytes: dict[str, int]
+    entropy_bytes: int
     best: str
 
 
@@ -225,14 +228,17 @@ class StorageTotals(TypedDict):
     elements: int
     zeros: int
     bytes: dict[str, int]
+    entropy_bytes: int
     best_bytes: int
 
 
 def row(name: str, array: np.ndarray) -> TensorStorage:
-    """{"name", "shape", "dtype", "elements", "zeros", "bytes": {form: bytes}, "best": form} of one tensor."""
+    """Of one tensor its size in each form, the smallest of them, and the entropy bound."""
     import numpy as np
 
     sizes = {form: len(pack(array, form)) for form in FORMS}
+    shares = np.unique(array, return_counts=True)[1] / max(array.size, 1)
+    bits = -float((shares * np.log2(shares)).sum())
     zeros = int(array.size - np.count_nonzero(array))
     return {
         "name": name,
@@ -241,6 +247,7 @@ def row(name: str, array: np.ndarray) -> TensorStorage:
         "elements": int(array.size),
         "zeros": zeros,
         "bytes": sizes,
+        "entropy_bytes": math.ceil(array.size * bits / 8),
         "best": min(sizes, key=lambda form: sizes[form]),
     }
 
@@ -252,5 +259,6 @@ def total(rows: Iterable[TensorStorage]) -> StorageTotals:
         "elements": sum(r["elements"] for r in every),
         "zeros": sum(r["zeros"] for r in every),
         "bytes": {form: sum(r["bytes"][form] for r in every) for form in FORMS},
+        "entropy_bytes": sum(r["entropy_bytes"] for r in every),
         "best_bytes": sum(r["bytes"][r["best"]] for r in every),
     }

@@ -135,6 +135,9 @@ def forms(storage: Facts) -> TextTable:
     for form, name in FORMS.items():
         share = significant(sizes[form] / sizes["dense"], 3) if sizes["dense"] else DASH
         rows.append((name, plain(sizes[form], "bytes"), share, plain(whole.get(form), "bytes")))
+    bound = storage["total"]["entropy_bytes"]
+    share = significant(bound / sizes["dense"], 3) if sizes["dense"] else DASH
+    rows.append(("entropy bound", plain(bound, "bytes"), share, DASH))
     return TextTable("Storage of all weights", ("form", "all weights", "share", "the files themselves"), tuple(rows))
 
 
