@@ -107,6 +107,19 @@ def test_the_facts_say_who_taught(residual: Case) -> None:
     assert (alone["teachers"], alone["distill"]) == ([], 0.0)
 
 
+def test_a_student_begins_with_the_weights_of_its_teacher(residual: Case) -> None:
+    import torch
+
+    given = torch_module.factory("students:seeded").state_dict()
+    asked = {"student": "students:wide", "teacher": "students:seeded"}
+    whole = distill._pupil(request(residual, **{**asked, "student": SMALL}, inherit=(("", ""),)), torch.device("cpu"))
+    assert all(tensor.equal(given[name]) for name, tensor in whole.state_dict().items())
+    part = distill._pupil(request(residual, **asked, inherit=(("", ""),)), torch.device("cpu")).state_dict()
+    assert [name for name, tensor in part.items() if tensor.shape == given[name].shape] == ["head.bias"]
+    assert part["head.bias"].equal(given["head.bias"])
+    assert distilled(residual, **asked, inherit=(("", ""),), epochs=1).facts["teachers"] == ["students:seeded"]
+
+
 def test_a_student_is_traced_as_any_other_net(residual: Case, tmp_path: Path) -> None:
     import torch
 
@@ -234,6 +247,9 @@ def test_what_learns_beside_the_student_is_part_of_a_checkpoint(residual: Case, 
             {"student": SMALL, "attention": 1.0, "layers": (("head", "head"),)},
             "which cannot be compared; name two layers that both return images, or the same number of steps",
         ),
+        ({"student": SMALL, "inherit": (("firt", ""),)}, r"the student has no module 'firt', did you mean 'first'\?"),
+        ({"student": SMALL, "inherit": (("first", "bdy.0"),)}, r"the teacher has no module 'bdy.0', did you mean"),
+        ({"student": SMALL, "inherit": (("head", "body.0"),)}, "no weight of the same name and shape"),
         (
             {"student": SMALL, "angles": 1.0, "batch_size": 2},
             "angles need batches of at least 3 items, but a batch has 2",

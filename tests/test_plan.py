@@ -57,6 +57,42 @@ def test_the_demo_for_x86_shares_trace_and_export_between_variants() -> None:
     assert next(s for s in made.stages if s.name == "export-openvino").variants == ("openvino-int8", "openvino-fp32")
 
 
+CHAIN = """description = "t"
+runtime = "onnx"
+[[variant]]
+name = "small"
+compress = [{ use = "distill", student = "edgecompress.demo.net:build", teacher = "assistant" }, { use = "int8" }]
+[[variant]]
+name = "assistant"
+compress = [{ use = "distill", student = "edgecompress.demo.net:build" }, { use = "int8" }]
+"""
+
+
+@pytest.mark.parametrize("only", ["small", "small,assistant"])
+def test_a_teacher_may_be_the_net_of_another_variant(tmp_path: Path, only: str) -> None:
+    (tmp_path / "chain.toml").write_text(CHAIN)
+    made = plan.deploy(demo(str(tmp_path / "chain.toml"), only=only))
+    stages = {stage.name: stage for stage in made.stages}
+    assert [name for name in stages if name.endswith("distill")] == ["assistant/distill", "small/distill"]
+    assert stages["small/distill"].inputs["dense"] == "assistant/distill"
+    assert stages["assistant/distill"].inputs["dense"] == stages["small/distill"].inputs["model"] == "source"
+    assert ("assistant/ptq_int8" in stages) == ("," in only)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('"assistant" }', '"asistant" }', "teacher = 'asistant': no such variant, did you mean 'assistant'"),
+        ('"assistant" }', '"small" }', "teacher = 'small': it learns from small itself"),
+        ('build" }, {', 'build", teacher = "small" }, {', "teacher = 'small': it learns from assistant itself"),
+    ],
+)
+def test_a_teacher_that_cannot_be_is_refused(tmp_path: Path, before: str, after: str, said: str) -> None:
+    (tmp_path / "chain.toml").write_text(CHAIN.replace(before, after))
+    with pytest.raises(ConfigError, match=said):
+        plan.deploy(demo(str(tmp_path / "chain.toml")))
+
+
 def test_an_unknown_precision_suggests_the_nearest(asked: dict[str, str]) -> None:
     with pytest.raises(
         ConfigError, match=r"null\.toml: variant b: compress\[0\]: no technique .*'int88', did you mean"

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from edgecompress.core import catalog, config, environments, registry
-from edgecompress.core.errors import ConfigError
+from edgecompress.core.errors import ConfigError, did_you_mean
 from edgecompress.core.json import Json
 from edgecompress.core.model import Goal, Stage, Substitute
 from edgecompress.core.plugins import Step, TechniquePlugin
@@ -32,23 +32,29 @@ ROLES = {
 Steps = dict[str, Stage | Substitute]
 
 
-def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start: str = "") -> tuple[str, list[str]]:
+def add(
+    job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start: str = "", pupils: tuple[str, ...] = ()
+) -> tuple[str, list[str]]:
     """Adds the stages to a variant's artifact; returns the last, and those of its techniques.
 
     Those before its first technique are shared with the others, unless it starts from a stage that is its own.
+    `pupils`: the variants that learn from it.
     """
-    at, own, made = start or SOURCE, bool(start), list[str]()
+    at, own, made, used = start or SOURCE, bool(start), list[str](), list[str]()
     dynamic = job.open_axes(variant.runtime or job.target.value.runtime)
     for index, (call, options) in enumerate(calls):
         closed = call == TRACE and dynamic != job.resolved.dynamic
         own = own or call.endswith(":apply") or bool(options) or closed
         name = f"{variant.name}/{_short(call)}" if own else _short(call)
-        if own and name in stages:  # the same technique once more
-            name = f"{name}-{sum(s.startswith(name) for s in stages) + 1}"
+        if name in used:  # the same technique once more
+            name = f"{name}-{sum(s.startswith(name) for s in used) + 1}"
+        used.append(name)
         if "training" in registry.step(call).needs:
             stages.setdefault("training", _training(job))
         if name not in stages:
             step = _aligned(job, variant, _step(job, name, (call, options), at, dynamic), stages)
+            if teacher := _teacher(job, variant, options, stages, pupils):
+                step = dataclasses.replace(step, inputs={**step.inputs, "dense": teacher})
             goal = _goal(step)
             if goal and goal.quantity == "bits":
                 stages[name] = _bit_budget(job, variant, (step, goal), calls[index + 1 :], stages)
@@ -59,6 +65,26 @@ def add(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps, start:
         made += [name] if call.endswith(":apply") else []
         at = name
     return at, made
+
+
+def _teacher(job: Job, variant: Variant, options: Mapping[str, Json], stages: Steps, pupils: tuple[str, ...]) -> str:
+    """The stage that has the net of the variant that an option `teacher` names, added where it is not there yet.
+
+    Empty where it names none. Raises ConfigError for a variant that there is not, or that learns from this one.
+    """
+    named = str(options.get("teacher") or "")
+    if not named or is_factory(named):
+        return ""
+    where = f"{job.target.path}: variant {variant.name}: teacher = '{named}'"
+    variants = {each.name: each for each in job.target.value.variant}
+    if named not in variants:
+        raise ConfigError(f"{where}: no such variant{did_you_mean(named, variants)}; or name a factory, pkg.mod:fn")
+    if named in (variant.name, *pupils):
+        raise ConfigError(f"{where}: it learns from {variant.name} itself; name another variant")
+    calls = conversion.steps(job.target.value, variants[named], job.resolved.kind, where)
+    imported = sum(call == IMPORT for call, _ in calls[:1])
+    calls = [*calls[:imported], *conversion.leading(calls[imported:])]
+    return add(job, variants[named], calls, stages, pupils=(*pupils, variant.name))[0]
 
 
 def shared(job: Job, call: str, at: str) -> Stage:

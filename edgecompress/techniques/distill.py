@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.core import user_code
-from edgecompress.core.errors import InputError
+from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Artifact, Request
-from edgecompress.core.settings import Knob
+from edgecompress.core.settings import Knob, is_factory
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.techniques._training import batch_norms, features, setup
 from edgecompress.techniques._training.data import Augment
@@ -43,7 +43,9 @@ class Options(TrainingOptions):
     """Who learns from whom, by what, and how long."""
 
     student: str = ""  # its factory, pkg.mod:fn, with the source's inputs and outputs; empty: the net as it is
-    teachers: tuple[str, ...] = ()  # factories of more teachers beside the source; online: of the peers instead
+    inherit: tuple[Pair, ...] = ()  # pairs of modules: the student's begins with the weights of its teacher's; "": all
+    teacher: str = ""  # instead of the source: a factory, or another variant of the target, an assistant
+    teachers: tuple[str, ...] = ()  # factories of more teachers beside it; online: of the peers instead
     scheme: Literal["offline", "online", "self"] = "offline"  # online: peers learn together; self: generations
     generations: int = 1  # of self: each begins anew and is taught by the one before, the first by the source
     hard: float = 0.1  # weight of the error on the labels
@@ -141,7 +143,7 @@ class DistillFacts(setup.TrainingFacts):
 
 def _facts(lessons: Sequence[Lessons]) -> DistillFacts:
     options: Options = lessons[-1].options
-    beside = options.teachers if options.scheme == "online" else (SOURCE, *options.teachers)
+    beside = options.teachers if options.scheme == "online" else (options.teacher or SOURCE, *options.teachers)
     return {
         **setup.facts(lessons[-1]),
         "distill": lessons[-1].objective.distill,
@@ -300,8 +302,22 @@ def _teachers(lessons: Lessons, before: torch.nn.Module | None) -> list[torch.nn
 
 def _pupil(request: Request, device: torch.device) -> torch.nn.Module:
     """The student's factory's net, or the request's own."""
-    named = request.options.student
-    net = torch_module.factory(named) if named else torch_module.rebuild(request.model)
+    options: Options = request.options
+    net = torch_module.factory(options.student) if options.student else torch_module.rebuild(request.model)
+    own = is_factory(options.teacher)
+    for pair in options.inherit:
+        given = torch_module.factory(options.teacher) if own else torch_module.rebuild(request.inputs["dense"])
+        ends = {}
+        for who, name, each in zip(("student", "teacher"), pair, (net, given), strict=True):
+            if name and name not in dict(each.named_modules()):
+                known = [n for n, _ in each.named_modules() if n]
+                raise InputError(f"distill: inherit: the {who} has no module '{name}'{did_you_mean(name, known)}")
+            ends[who] = each.get_submodule(name)
+        shapes = {name: tensor.shape for name, tensor in ends["student"].state_dict().items()}
+        same = {n: t for n, t in ends["teacher"].state_dict().items() if shapes.get(n) == t.shape}
+        if not same:
+            raise InputError(f"distill: inherit: {list(pair)} have no weight of the same name and shape")
+        ends["student"].load_state_dict(same, strict=False)
     return setup.placed(net, device, request.model)
 
 
@@ -371,7 +387,7 @@ def _named(
     """Each net of the class and its teachers, with what an error calls it."""
     options: Options = lessons.options
     yield f"the student {options.student}".rstrip(), student
-    names = (SOURCE, *options.teachers)
+    names = (options.teacher or SOURCE, *options.teachers)
     yield from ((f"the teacher {name}", net) for name, net in zip(names, lessons.teachers, strict=False))
     yield from ((f"the peer {name}", net) for name, net in zip(options.teachers, peers, strict=False))
 

@@ -53,6 +53,7 @@ class Options(TrainingOptions):
         None  # flip (mirror), crop (shift by 4 pixels at most); None: as the source says
     )
     distill: float = 0.9  # 0: labels alone .. 1: what the unpruned net answers alone
+    teacher: str = ""  # a factory, pkg.mod:fn, or another variant of the target; empty: the uncompressed net
     temperature: float = 4.0  # of the distillation of classes
     loss: Literal["auto", "cross_entropy", "mse"] = "auto"  # auto: by the labels, whole numbers are classes
     amp: Literal["auto", "on", "off"] = "auto"  # 16-bit computing; auto: on a GPU, and on a CPU made for it

@@ -58,6 +58,11 @@ class TrainingOptions(Protocol):
     @property
     def distill(self) -> float: ...
     @property
+    def teacher(self) -> str:
+        """A factory, pkg.mod:fn, or another variant of the target, whose net is then the input "dense"."""
+        return ""
+
+    @property
     def temperature(self) -> float: ...
     @property
     def loss(self) -> Literal["auto", "cross_entropy", "mse"]: ...

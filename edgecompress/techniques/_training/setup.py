@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 from edgecompress.core import package_files, user_code
 from edgecompress.core.errors import EdgeError, InputError, StageFailed
 from edgecompress.core.model import AUGMENT, METRIC, Artifact, Request
+from edgecompress.core.settings import is_factory
 from edgecompress.data import channel_axis, states
 from edgecompress.device import machine
 from edgecompress.formats import torch_module
@@ -44,6 +45,7 @@ class TrainingFacts(TypedDict):
     metric: str | None
     went_back: int | None
     log: str
+    teachers: list[str]
 
 
 def check(options: TrainingOptions) -> None:
@@ -58,6 +60,8 @@ def check(options: TrainingOptions) -> None:
         raise ValueError("momentum must be at least 0 and below 1")
     if not 0 <= options.distill <= 1 or not 0 < options.temperature < math.inf:
         raise ValueError("distill must be between 0 and 1, temperature above 0")
+    if options.teacher and not options.distill:
+        raise ValueError("teacher is used with distill above 0 only")
     if options.clip is not None and not 0 < options.clip < math.inf:
         raise ValueError("clip must be above 0")
     if options.plateau is not None and not 1 < options.plateau < math.inf:
@@ -97,6 +101,7 @@ def facts(training: Training) -> TrainingFacts:
         "metric": training.metric,
         "went_back": training.went_back,
         "log": "TensorBoard" if log.available() else NO_LOG,
+        "teachers": [training.options.teacher] if training.options.teacher else [],
     }
 
 
@@ -120,8 +125,9 @@ def training(
     objective = _objective(request, items)
     dense = None
     if objective.distill:
-        frozen = torch_module.rebuild(request.inputs["dense"]).requires_grad_(False)
-        dense = placed(frozen, device, request.model)
+        own = is_factory(options.teacher)
+        teacher = torch_module.factory(options.teacher) if own else torch_module.rebuild(request.inputs["dense"])
+        dense = placed(teacher.requires_grad_(False), device, request.model)
     fixed = request.model.batch
     size = fixed if isinstance(fixed, int) else max(1, min(options.batch_size, items.count // steps))
     if size > items.count:

@@ -53,14 +53,12 @@ class Options(TrainingOptions):
     augment: tuple[Augment, ...] | None = None  # flip (mirror), crop (shift by 4 pixels at most); None: the source's
     distill: float = 0.0  # 0: labels alone .. 1: what the teacher answers alone
     temperature: float = 4.0  # of the distillation of classes
-    teacher: str = ""  # its factory, pkg.mod:fn, with the source's inputs and outputs; empty: the uncompressed net
+    teacher: str = ""  # a factory, pkg.mod:fn, or another variant of the target; empty: the uncompressed net
     loss: Literal["auto", "cross_entropy", "mse"] = "auto"  # auto: by the labels, whole numbers are classes
     amp: Literal["auto", "on", "off"] = "off"  # 16-bit computing; auto: on a GPU, and on a CPU made for it
     loop: str = ""  # the user's own, pkg.mod:fn, called as fn(net, training); empty: ours
 
     def __post_init__(self) -> None:
-        if self.teacher and not self.distill:
-            raise ValueError("teacher is used with distill above 0 only")
         setup.check(self)
 
     @property
@@ -180,9 +178,6 @@ def apply(request: Request) -> Artifact:
     device = setup.best_device()
     training = setup.training(request, device, Scheduled)
     training.schedule = schedule
-    if request.options.teacher:
-        teacher = torch_module.factory(request.options.teacher).requires_grad_(False)
-        training.dense = setup.placed(teacher, device, request.model)
     kept = torch_edits.zeros(torch_module.edits(request.model))
     if kept and schedule.thins:
         raise InputError(f"{schedule.path}: it thins a net whose zeros an earlier step keeps; let it be the first step")
