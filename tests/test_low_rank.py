@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -102,6 +103,38 @@ def test_a_linear_of_full_rank_computes_the_same_on_rows_of_any_number(bias: boo
     for x in (torch.randn(12), torch.randn(3, 12), torch.randn(2, 5, 12)):
         torch.testing.assert_close(net(x), module(x), rtol=1e-4, atol=1e-5)
     assert [type(each) for each in net[0]] == [nn.Linear, nn.Linear]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_is_a_tensor_train_on_rows_of_any_number(bias: bool) -> None:
+    module = nn.Linear(12, 15, bias=bias)  # 3 x 4, 3 x 5
+    layer = layer_of(module, "ttm")
+    full = _rank.full(layer.shape, "ttm")
+    assert full == (9,)
+    net = replaced(module, "ttm", full)
+    for x in (torch.randn(12), torch.randn(3, 12), torch.randn(2, 5, 12)):
+        torch.testing.assert_close(net(x), module(x), rtol=1e-4, atol=1e-5)
+    part = replaced(module, "ttm", (2,))[0]
+    chain = _rank.chain(layer.shape, "ttm", (2,))
+    assert _rank.parameters(layer.shape, chain) == sum(p.numel() for p in part.parameters()) == 2 * (9 + 20) + 15 * bias
+    with FlopCounterMode(display=False) as counter:
+        part(torch.randn(1, 12))
+    alone = dataclasses.replace(layer.shape, calls=(((1, 1), (1, 1), 1),))
+    assert _rank.macs(alone, chain) == counter.get_total_flops() // 2
+    weights = factors.factorized(factors.kernel(module), "ttm", (2,))
+    dense = torch.from_numpy(factors.composed(weights)[:, :, 0, 0]).float()
+    x = torch.randn(4, 12)
+    torch.testing.assert_close(part(x), nn.functional.linear(x, dense, module.bias), rtol=1e-4, atol=1e-5)
+
+
+def test_a_linear_is_a_train_where_its_sizes_have_factors(tmp_path: Path) -> None:
+    inputs = source(f"{__name__}:mixed", tmp_path)
+    made = called(low_rank.apply, inputs, tmp_path / "made", ratio=0.6, linear="tt", layers=("head",))
+    assert [layer["method"] for layer in made.facts["layers"]] == ["ttm"]
+    torch.testing.assert_close(
+        answers(made, inputs["samples"]), answers(Artifact.read(made.path), inputs["samples"]), rtol=0, atol=0
+    )
+    assert _rank.halves(7) == (1, 7) and _rank.halves(1024) == (32, 32)
 
 
 @pytest.mark.parametrize("method", ["svd", "tucker", "tt", "cp"])
@@ -265,7 +298,12 @@ def demo_net(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 @pytest.mark.parametrize(
     "options",
-    [{"ratio": 0.4}, {"method": "cp", "ratio": 0.3, "layers": ("blocks.0.*",)}, {"method": "tt", "energy": 0.8}],
+    [
+        {"ratio": 0.4},
+        {"ratio": 0.4, "linear": "tt"},
+        {"method": "cp", "ratio": 0.3, "layers": ("blocks.0.*",)},
+        {"method": "tt", "energy": 0.8},
+    ],
 )
 @pytest.mark.prove
 def test_the_demo_net_costs_what_is_told_and_exports(

@@ -52,6 +52,15 @@ class ConvOptions(TypedDict):
     padding_mode: str
 
 
+class TensorTrainOptions(TypedDict):
+    """Of a TensorTrainLinear in an edit: the two factors of its inputs and of its outputs."""
+
+    inputs: list[int]
+    outputs: list[int]
+    rank: int
+    bias: bool
+
+
 class Edit(TypedDict, total=False):
     """One edit; which keys it has beside "edit" depends on its kind."""
 
@@ -59,7 +68,8 @@ class Edit(TypedDict, total=False):
     module: str
     attributes: Mapping[str, Size]
     shapes: Mapping[str, Sequence[int]]
-    by: Sequence[Sequence[str | Mapping[str, Option]] | tuple[str, LinearOptions | ConvOptions]]  # (kind, options) each
+    # (kind, options) each
+    by: Sequence[Sequence[str | Mapping[str, Option]] | tuple[str, LinearOptions | ConvOptions | TensorTrainOptions]]
     items: Sequence[int]
     parameters: Sequence[str]
     inputs: Mapping[str, Json]
@@ -74,6 +84,7 @@ LAYERS = (
     "Linear",
     *(f"{kind}{axes}d" for kind in ("Conv", "ConvTranspose") for axes in (1, 2, 3)),
     *("ReLU", "ReLU6", "Hardswish"),
+    "TensorTrainLinear",  # ours
 )
 LARGEST = 1 << 24  # of a dimension
 MOST_INPUTS = 64  # of a module
@@ -184,6 +195,11 @@ def _layer(kind: str | Mapping[str, Option], options: str | Mapping[str, Option]
     plain = {n: tuple(v) if isinstance(v, list) else v for n, v in options.items()}
     if any(not (_is_size(v) or isinstance(v, (bool, str))) for v in plain.values()):
         raise ValueError(f"the options of {kind} must be numbers or words")
+    if kind == "TensorTrainLinear":
+        from edgecompress.formats import torch_tensor_train
+
+        made: torch.nn.Module = torch_tensor_train.TensorTrainLinear(**plain)  # type: ignore[arg-type]
+        return made
     return getattr(nn, kind)(**plain)
 
 

@@ -44,9 +44,10 @@ Table = dict[str, dict[int, tuple[float, float]]]  # layer -> percent of its MAC
 
 @dataclass(frozen=True)
 class Options:
-    """How convolutions are factorized, and by which one rule the ranks are chosen. Linear and 1 x 1: always by SVD."""
+    """How layers are factorized, and by which one rule the ranks are chosen. 1 x 1 convolutions: always by SVD."""
 
-    method: Literal["tucker", "cp", "tt"] = "tucker"
+    method: Literal["tucker", "cp", "tt"] = "tucker"  # of larger convolutions
+    linear: Literal["svd", "tt"] = "svd"  # of Linear; tt: a tensor train of two cores, of few parameters
     energy: float | None = None  # share of the squared singular values kept; with cp, of the squared weights
     evbmf: bool = False  # as many as stand out of the noise
     ratio: float | None = None  # share of its MACs that may stay in each layer; 0.5 where no rule is set
@@ -123,7 +124,9 @@ def cells(request: Request) -> Artifact:
     A cell is a class of equal layers ("layer2.0.conv1 +4": it and four like it) at one of SHARES of their MACs.
     """
     options: Options = request.options
-    scan = factorizable.scan(torch_module.rebuild(request.model), request, options.layers, options.method)
+    scan = factorizable.scan(
+        torch_module.rebuild(request.model), request, options.layers, options.method, options.linear
+    )
     made: dict[str, RankCell] = {}
     for name, layers in factorizable.classes(scan.layers).items():
         before: dict[str, Ranks] = {}
@@ -148,7 +151,7 @@ def apply(request: Request) -> Artifact:
     if goal(options) is not None:
         raise InputError(f"{options.rules()[0]} needs the search that deploy runs; give ratio, energy or evbmf instead")
     net = torch_module.rebuild(request.model)
-    scan = factorizable.scan(net, request, options.layers, options.method)
+    scan = factorizable.scan(net, request, options.layers, options.method, options.linear)
     before = _size(net)
     facts: LowRankFacts = {"layers": [], "kept": scan.kept}
     shares = None if options.saved is None else _shares(net, scan.layers, request, facts)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgecompress.formats import torch_edits
-from edgecompress.techniques._low_rank.rank import Method, Piece, Ranks, Shape
+from edgecompress.techniques._low_rank.rank import Method, Piece, Ranks, Shape, halves
 
 if TYPE_CHECKING:
     import numpy as np
     from torch.nn import Conv2d, Linear, Sequential
 
-Weights = list["np.ndarray"]  # arrays [outputs, inputs or 1, height, width], one for each piece
+Weights = list["np.ndarray"]  # arrays [outputs, inputs or 1, height, width], one for each piece; cores of ttm
 ROUNDS = 100  # of alternating least squares, at most
 # Of a kernel whose numbers have mean square 1: keeps components from growing against each other (Phan et al. 2020,
 # arXiv:2008.05441), on a ResNet-20 at a lower error than without.
@@ -28,6 +28,9 @@ def matrix(weight: np.ndarray, method: Method) -> list[np.ndarray]:
     outputs, inputs, height, _ = weight.shape
     if method == "svd":
         return [weight.reshape(outputs, -1)]
+    if method == "ttm":
+        whole = weight.reshape(*halves(outputs), *halves(inputs)).transpose(0, 2, 1, 3)
+        return [whole.reshape(whole.shape[0] * whole.shape[1], -1)]
     outer = [weight.swapaxes(0, 1).reshape(inputs, -1), weight.reshape(outputs, -1)]
     if method != "tt":
         return outer
@@ -52,7 +55,7 @@ def factorized(weight: np.ndarray, method: Method, ranks: Ranks, seed: int = 0) 
     with tensorly.backend_context("numpy"):
         if method == "cp":
             return _cp(weight, ranks[0], seed)
-        return {"svd": _svd, "tucker": _tucker, "tt": _tt}[method](weight, ranks)
+        return {"svd": _svd, "tucker": _tucker, "tt": _tt, "ttm": _ttm}[method](weight, ranks)
 
 
 def _svd(weight: np.ndarray, ranks: Ranks) -> Weights:
@@ -63,6 +66,18 @@ def _svd(weight: np.ndarray, ranks: Ranks) -> Weights:
     u, s, v = np.linalg.svd(weight.reshape(outputs, -1), full_matrices=False)
     root = np.sqrt(s[:rank])
     return [(root[:, None] * v[:rank]).reshape(rank, *rest), (u[:, :rank] * root)[:, :, None, None]]
+
+
+def _ttm(weight: np.ndarray, ranks: Ranks) -> Weights:
+    """The cores [b, rank, a] and [o, rank, i] of formats.torch_tensor_train."""
+    import numpy as np
+
+    (rank,), (outputs, inputs, *_) = ranks, weight.shape
+    u, s, v = np.linalg.svd(matrix(weight, "ttm")[0], full_matrices=False)
+    root = np.sqrt(s[:rank])
+    (b, o), (a, i) = halves(outputs), halves(inputs)
+    first = (u[:, :rank] * root).reshape(b, a, rank).transpose(0, 2, 1)
+    return [first, (root[:, None] * v[:rank]).reshape(rank, o, i).transpose(1, 0, 2)]
 
 
 def _tucker(weight: np.ndarray, ranks: Ranks) -> Weights:
@@ -122,6 +137,9 @@ def composed(weights: Weights) -> np.ndarray:
     import numpy as np
 
     whole, *rest = weights
+    if whole.ndim == 3:  # the cores of a tensor train
+        train: np.ndarray = np.einsum("bka,oki->boai", whole, rest[0])
+        return train.reshape(train.shape[0] * train.shape[1], -1, 1, 1)
     for weight in rest:
         if weight.shape[1] == 1 and len(whole) > 1:  # depthwise
             joined = np.einsum("oab,oicd->oiacbd", weight[:, 0], whole)
@@ -137,10 +155,14 @@ def composed(weights: Weights) -> np.ndarray:
 
 def layers(
     layer: Linear | Conv2d, shape: Shape, pieces: Sequence[Piece]
-) -> list[tuple[str, torch_edits.LinearOptions | torch_edits.ConvOptions]]:
+) -> list[tuple[str, torch_edits.LinearOptions | torch_edits.ConvOptions | torch_edits.TensorTrainOptions]]:
     """What stands in for a Linear or Conv2d in an edit: (class, options) of each piece."""
     from torch import nn
 
+    if pieces[0].rows > 1:
+        ends, rank = [list(halves(n)) for n in (shape.inputs, shape.outputs)], pieces[0].outputs // pieces[-1].rows
+        train = torch_edits.TensorTrainOptions(inputs=ends[0], outputs=ends[1], rank=rank, bias=shape.bias)
+        return [("TensorTrainLinear", train)]
     if isinstance(layer, nn.Linear):
         named = [torch_edits.LinearOptions(in_features=p.inputs, out_features=p.outputs, bias=p.bias) for p in pieces]
         return [("Linear", options) for options in named]
@@ -178,7 +200,7 @@ def fill(chain: Sequential, layer: Linear | Conv2d, weights: Weights) -> None:
             each.weight.copy_(torch.from_numpy(weight.copy()).reshape(each.weight.shape))
         chain.to(layer.weight.dtype)
         if layer.bias is not None:
-            chain[-1].bias.copy_(layer.bias)
+            (chain[-1] if chain[-1].bias is not None else chain).bias.copy_(layer.bias)
 
 
 def kernel(layer: Linear | Conv2d) -> np.ndarray:

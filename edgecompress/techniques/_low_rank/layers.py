@@ -59,8 +59,10 @@ def batch(request: Request) -> int:
 # --------------------------------------------------------------------------- which layers
 
 
-def scan(net: torch.nn.Module, request: Request, patterns: Sequence[str], method: Method) -> Factorizable:
-    """The layers that can be factorized, in the net's order: Linear and 1 x 1 by SVD, the rest by `method`.
+def scan(
+    net: torch.nn.Module, request: Request, patterns: Sequence[str], method: Method, linear: str = "svd"
+) -> Factorizable:
+    """The layers that can be factorized, in the net's order: 1 x 1 by SVD, Linear by `linear`, the rest by `method`.
 
     MACs are of every Linear and convolution. Raises InputError where a pattern names none.
     """
@@ -82,9 +84,13 @@ def scan(net: torch.nn.Module, request: Request, patterns: Sequence[str], method
         height, width = kernel or (1, 1)
         made = tuple(call for call, _ in calls[name])
         shape = Shape(inputs, outputs, (height, width), made, named[name].bias is not None)
-        factorizable.layers.append(
-            FactorizableLayer(name, named[name], shape, "svd" if shape.kernel == (1, 1) else method)
-        )
+        by: Method = "svd" if shape.kernel == (1, 1) else method
+        if linear == "tt" and isinstance(named[name], nn.Linear):
+            by = "ttm"
+            if 1 in (rank.halves(inputs)[0], rank.halves(outputs)[0]):
+                factorizable.kept[name] = f"a tensor train needs two factors of {inputs} and of {outputs}"
+                continue
+        factorizable.layers.append(FactorizableLayer(name, named[name], shape, by))
     return factorizable
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Method = Literal["svd", "tucker", "cp", "tt"]
+Method = Literal["svd", "tucker", "cp", "tt", "ttm"]
 Ranks = tuple[int, ...]
 Size = tuple[int, int]  # height, width
 Spectrum = Sequence[float]  # singular values, the largest first
@@ -42,6 +42,7 @@ class Piece:
     axes: tuple[bool, bool]
     depthwise: bool = False
     bias: bool = False
+    rows: int = 1  # of one place that it is applied to
 
     def kernel(self, shape: Shape) -> Size:
         """Its kernel: the layer's along its axes, 1 along the others."""
@@ -63,8 +64,12 @@ def chain(shape: Shape, method: Method, ranks: Ranks) -> tuple[Piece, ...]:
     svd: k x k, 1 x 1, of one rank. tucker: 1 x 1, k x k, 1 x 1, ranks (inputs, outputs) (Kim et al. 2016,
     arXiv:1511.06530). cp: 1 x 1, depthwise k x 1, depthwise 1 x k, 1 x 1, of one rank (Lebedev et al. 2015,
     arXiv:1412.6553). tt: 1 x 1, k x 1, 1 x k, 1 x 1, three ranks: the tensor train (Oseledets 2011,
-    doi:10.1137/090752286) of the kernel with its axes in the order inputs, height, width, outputs.
+    doi:10.1137/090752286) of the kernel with its axes in the order inputs, height, width, outputs. ttm, of a Linear
+    alone: the two cores of its matrix as a tensor train, see formats.torch_tensor_train.
     """
+    if method == "ttm":
+        (a, i), (b, o), (rank,) = halves(shape.inputs), halves(shape.outputs), ranks
+        return Piece(a, b * rank, NONE, rows=i), Piece(rank * i, o, NONE, bias=shape.bias, rows=b)
     first, last = ranks[0], ranks[-1]
     end = Piece(last, shape.outputs, NONE, bias=shape.bias)
     if method == "svd":
@@ -77,11 +82,20 @@ def chain(shape: Shape, method: Method, ranks: Ranks) -> tuple[Piece, ...]:
     return start, Piece(first, ranks[1], HEIGHT), Piece(ranks[1], last, WIDTH), end
 
 
+def halves(size: int) -> Size:
+    """Two factors of a number that are as close to each other as can be, the smaller first."""
+    small = next(n for n in range(math.isqrt(size), 0, -1) if size % n == 0)
+    return small, size // small
+
+
 def full(shape: Shape, method: Method) -> Ranks:
     """Ranks that suffice for every kernel: those of its unfoldings; of cp all but the longest axis of the kernel."""
     i, o, (h, w) = shape.inputs, shape.outputs, shape.kernel
     if method == "svd":
         return (min(i * h * w, o),)
+    if method == "ttm":
+        (a, b), (c, d) = halves(i), halves(o)
+        return (min(a * c, b * d),)
     if method == "cp":
         return (i * o * h * w // max(i, o, h, w),)
     ends = min(i, o * h * w), min(o, i * h * w)
@@ -105,7 +119,7 @@ def macs(shape: Shape, pieces: Sequence[Piece]) -> int:
     for (height, width), after, times in shape.calls:
         for piece in pieces:
             height, width = after[0] if piece.axes[0] else height, after[1] if piece.axes[1] else width
-            total += times * height * width * _weights(shape, piece)
+            total += times * height * width * piece.rows * _weights(shape, piece)
     return total
 
 
@@ -115,7 +129,7 @@ def _weights(shape: Shape, piece: Piece) -> int:
 
 def parameters(shape: Shape, pieces: Sequence[Piece]) -> int:
     """Weights and biases of the pieces."""
-    return sum(_weights(shape, piece) + piece.outputs * piece.bias for piece in pieces)
+    return sum(_weights(shape, piece) + piece.rows * piece.outputs * piece.bias for piece in pieces)
 
 
 # --------------------------------------------------------------------------- ranks by energy, by cost
