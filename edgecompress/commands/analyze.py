@@ -193,10 +193,8 @@ def stages(job: Job, request: AnalysisRequest) -> list[Stage]:
         inputs, asked = {"model": "source", "samples": "data"}, dataclasses.asdict(activations)
         made.append(Stage("activations", "stages.analyze:watch", inputs, asked, context=HERE, user_code=torch))
     if request.summary and (chosen := [n for n in request.summary.names if n != "sparsity"]):
-        of = {"names": chosen, "percentile": request.summary.percentile}
-        made.append(
-            Stage("summary", "stages.analyze:summarize", {"model": "source", **data}, of, context=(), user_code=torch)
-        )
+        of, inputs = {"names": chosen, "percentile": request.summary.percentile}, {"model": at, **data}
+        made.append(Stage("summary", "stages.analyze:summarize", inputs, of, plugins=read, user_code=torch))
     return [*made, *([_sense(job, sensitivity, torch)] if sensitivity else [])]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, TypedDict
 
@@ -47,15 +48,24 @@ class SummaryFacts(TypedDict, total=False):
 def of(request: Request) -> SummaryFacts:
     """The summaries "names" of the Request's model, run on an item of the samples; options: "percentile", 0..1, too.
 
-    Raises InputError for a model that is no net made of modules.
+    Raises InputError for a model that is no net made of modules, where more than its weights is asked for.
     """
+    model, names = request.model, request.options["names"]
+    facts: SummaryFacts = {}
+    if "percentile" in names:
+        facts["percentile"] = _percentiles(model, request.options["percentile"])
+    if of_modules := [name for name in names if name != "percentile"]:
+        facts |= _of_modules(request, of_modules)
+    return facts
+
+
+def _of_modules(request: Request, names: Sequence[str]) -> SummaryFacts:
     import torch
 
-    model, names = request.model, request.options["names"]
+    model, facts = request.model, SummaryFacts()
     net = torch_module.rebuild(model) if model.kind in TORCH else None
     if net is None or isinstance(net, torch.fx.GraphModule):
         raise InputError(f"--summary {names[0]} needs a torch net made of modules: give its factory, pkg.mod:fn")
-    facts: SummaryFacts = {}
     if "compute" in names:
         facts["compute"] = _compute(net, model, request.inputs["samples"])
     if "modules" in names:
@@ -63,8 +73,6 @@ def of(request: Request) -> SummaryFacts:
         facts["modules"] = [{"name": name, "type": type(module).__name__} for name, module in leaves]
     if "model" in names:
         facts["model"] = str(net)
-    if "percentile" in names:
-        facts["percentile"] = _percentiles(model, request.options["percentile"])
     return facts
 
 
