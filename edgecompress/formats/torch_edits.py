@@ -198,8 +198,7 @@ def _layer(kind: str | Mapping[str, Option], options: str | Mapping[str, Option]
     if kind == "TensorTrainLinear":
         from edgecompress.formats import torch_tensor_train
 
-        made: torch.nn.Module = torch_tensor_train.TensorTrainLinear(**plain)  # type: ignore[arg-type]
-        return made
+        return torch_tensor_train.linear(**plain)  # type: ignore[arg-type]
     return getattr(nn, kind)(**plain)
 
 
