@@ -1,4 +1,4 @@
-"""Does a net with zeros run faster? 2:4 and 90 % unstructured beside dense, in turns, in each runtime and precision.
+"""Does a net with zeros run faster? 2:4, 70 and 90 % zeros beside dense, in turns, in each runtime and precision.
 
     python benchmarks/sparsity.py [--nets conv,feed_forward] [--only onnx-fp32,...] [--rounds 12] [--seconds 0.5]
                                   [--threads 1] [--store FOLDER] [--json FILE]
@@ -37,11 +37,16 @@ DENSE, AGAIN = "dense", "dense again"
 KINDS: dict[str, tuple[dict[str, Any], ...]] = {
     DENSE: (),
     "2of4": ({"use": "prune_nm"},),
+    "70": ({"use": "prune_unstructured", "sparsity": 0.7},),
     "90": ({"use": "prune_unstructured", "sparsity": 0.9},),
 }
 RUNTIMES = ("onnx", "openvino", "litert", "executorch")
-PRECISIONS: dict[str, tuple[dict[str, Any], ...]] = {"fp32": (), "int8": ({"use": "int8"},)}
-WAYS = tuple(f"{runtime}-{precision}" for runtime in RUNTIMES for precision in PRECISIONS)
+PRECISIONS: dict[str, tuple[dict[str, Any], ...]] = {
+    "fp32": (),
+    "int8": ({"use": "int8"},),
+    "sparse": ({"use": "mnn_sparse"},),
+}
+WAYS = (*(f"{runtime}-{precision}" for runtime in RUNTIMES for precision in ("fp32", "int8")), "mnn-fp32", "mnn-sparse")
 
 # --------------------------------------------------------------------------- nets, and what goes in
 

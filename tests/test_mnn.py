@@ -17,7 +17,7 @@ from edgecompress.core.model import SETTINGS, Artifact, Dim, Request, TensorSpec
 from edgecompress.device import machine
 from edgecompress.engines.mnn import session
 from edgecompress.engines.mnn.runtimes import mnn
-from edgecompress.engines.mnn.techniques import mnn_fp16
+from edgecompress.engines.mnn.techniques import mnn_fp16, mnn_sparse
 from edgecompress.plugins.transports import qemu
 from edgecompress.testing.conformance.nets import net, samples
 
@@ -78,6 +78,30 @@ def test_half_precision_is_half_the_size_and_opened_as_such(tmp_path: Path) -> N
     assert full.size_bytes - half.size_bytes == pytest.approx(weights / 2, rel=0.05)
     items = drawn(1, 3, 8, 8)
     assert np.allclose(answer(mnn, full, items), answer(mnn, half, items), atol=5e-3)
+
+
+def test_zeros_are_not_stored_and_the_net_answers_as_before(tmp_path: Path) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    dense = net("onnx", tmp_path)
+    whole = mnn.export(Request({"model": dense}, made(tmp_path / "exported")))
+    lost = mnn_sparse.apply(Request({"model": whole}, made(tmp_path / "lost"), mnn_sparse.Options()))
+    assert lost.facts["lost"].startswith("no weight has zeros enough")
+    proto = onnx.load(dense.file(".onnx"))
+    for tensor in proto.graph.initializer:
+        weight = numpy_helper.to_array(tensor).copy()
+        if weight.ndim > 1:
+            weight[np.abs(weight) <= np.quantile(np.abs(weight), 0.9)] = 0
+            tensor.CopyFrom(numpy_helper.from_array(weight, tensor.name))
+    onnx.save(proto, made(tmp_path / "pruned") / "model.onnx")
+    pruned = Artifact(tmp_path / "pruned", "onnx", dense.inputs, dense.outputs).write()
+    full = mnn.export(Request({"model": pruned}, made(tmp_path / "full")))
+    sparse = mnn_sparse.apply(Request({"model": full}, made(tmp_path / "sparse"), mnn_sparse.Options()))
+    assert "lost" not in sparse.facts
+    assert sparse.facts["bytes"]["after"] == sparse.size_bytes < 0.5 * full.size_bytes
+    items = drawn(1, 3, 8, 8)
+    assert np.allclose(answer(mnn, sparse, items), answer(mnn, full, items), atol=1e-4)
 
 
 def test_what_half_precision_cannot_hold_is_lost(tmp_path: Path) -> None:
