@@ -217,7 +217,7 @@ def histogram(row: Facts, name: str) -> str:
         for i, n in enumerate(counts)
         if n
     ]
-    x, y = quantity("x", axis(row["name"], grid=False)), quantity("count", axis("numbers", grid=True), zero=True)
+    x, y = quantity("x", axis("", grid=False)), quantity("count", axis("numbers", grid=True), zero=True)
     mark = {"type": "bar", "color": "var(--c1)"}
     return vega.svg(
         vega.unit(BARS, [vega.described(bars, mark, "bin", x=x, x2={"field": "x2"}, y=y, y2={"datum": 0})]), name
@@ -284,7 +284,7 @@ def page(
     parts = [_section(costs(analysis)), _section(devices(options["devices"])), _section(zeros(analysis))]
     parts += [_section(stored(storage)), _section(forms(storage))] if storage else []
     parts += [_watched(seen)] if seen else []
-    parts += [tag("section", tag("h2", "Weights"), *_histograms(analysis["weights"], "weight"))]
+    parts += [tag("section", tag("h2", "Weights"), _histograms(analysis["weights"], "weight"))]
     body = tag("main", top, *([_sensitive(sensitivities)] if sensitivities else []), *parts)
     return html.document(options["title"], body)
 
@@ -300,16 +300,17 @@ def _sensitive(facts: Facts) -> Raw:
 def _watched(facts: Facts) -> Raw:
     table = activations(facts)
     figures = _histograms(facts["layers"], "activation")
-    return tag("section", tag("h2", table.title), tag("p", seen_on(facts)), _rows(table), *figures)
+    return tag("section", tag("h2", table.title), tag("p", seen_on(facts)), _rows(table), figures)
 
 
-def _histograms(rows: Sequence[Facts], what: str) -> list[Raw]:
+def _histograms(rows: Sequence[Facts], what: str) -> Raw:
     """A figure for each row that has numbers other than zero."""
-    return [
+    figures = [
         tag("figure", Raw(histogram(row, f"{what}-{i}")), tag("figcaption", bdi(_ranged(row))), class_="figure plain")
         for i, row in enumerate(rows)
         if any(row["histogram"])
     ]
+    return tag("div", *figures, class_="figures beside")
 
 
 def _section(table: TextTable) -> Raw:
