@@ -36,6 +36,10 @@ class FactorizableLayer:
     shape: Shape
     method: Method
 
+    def aligned(self, align: int) -> int:
+        """What its ranks are multiples of: those of a tensor train are no channels."""
+        return 1 if self.method == "ttm" else align
+
     def macs(self, ranks: Ranks | None = None) -> int:
         """Of the layer, or of what replaces it, for one item."""
         return rank.macs(self.shape, rank.chain(self.shape, self.method, ranks) if ranks else rank.dense(self.shape))
@@ -176,9 +180,9 @@ def by_ratio(layer: FactorizableLayer, ratio: float, align: int) -> Ranks:
         chosen: Ranks | None = None if largest is None else (largest,)
     else:
         spectra = factors.spectra(factors.kernel(layer.module), layer.method)
-        chosen = rank.within(spectra, layer.macs, budget, align)
+        chosen = rank.within(spectra, layer.macs, budget, layer.aligned(align))
     if not chosen:
-        raise Dense(f"no rank that is a multiple of {align} needs at most {ratio:.0%} of its MACs")
+        raise Dense(f"no rank that is a multiple of {layer.aligned(align)} needs at most {ratio:.0%} of its MACs")
     return rank.clipped(layer.shape, layer.method, chosen)
 
 
@@ -215,7 +219,7 @@ def _useful(layer: FactorizableLayer, align: int) -> list[int]:
 def _cheaper(layer: FactorizableLayer, ranks: Sequence[int], align: int) -> Ranks:
     """The ranks in multiples of `align`, if they take fewer MACs than the layer; raises Dense."""
     limits = rank.full(layer.shape, layer.method)
-    aligned = tuple(rank.aligned(r, align, limit) for r, limit in zip(ranks, limits, strict=True))
+    aligned = tuple(rank.aligned(r, layer.aligned(align), limit) for r, limit in zip(ranks, limits, strict=True))
     clipped = rank.clipped(layer.shape, layer.method, aligned)
     if layer.macs(clipped) >= layer.macs():
         raise Dense(

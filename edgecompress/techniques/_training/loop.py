@@ -32,7 +32,7 @@ SIDE_BY_SIDE = 10  # parts of "select" that a net with state reads at once
 LARGEST = 700.0  # nats of a perplexity that is still a number
 WORDS = {
     "top1": "top-1 {:.1f} %",
-    PERPLEXITY: "perplexity {:.2f}",
+    PERPLEXITY: "perplexity {:.4g}",
     "agreement": "agreement {:.1f} %",
     "mse": "mse {:.4g}",
     "distance": "distance {:.4g}",
@@ -366,7 +366,7 @@ class Training:
     def _words(self, where: str, loss: float | None) -> str:
         words = f"generation {self.part + 1} of {self.parts}, " if self.parts > 1 else ""
         words += f"{where} of {self.options.epochs}"
-        words += "" if loss is None else f", loss {loss:.3f}"
+        words += "" if loss is None else f", loss {loss:.4g}"
         select = self.history[-1]["select"] if self.history else None
         if select is None or self.metric is None:
             return words
