@@ -86,14 +86,14 @@ def _compute(net: torch.nn.Module, model: Artifact, samples: Artifact) -> list[C
 
     rows: list[ComputeRow] = []
 
-    def look(name: str, layer: torch.nn.Module, given: tuple[torch.Tensor, ...], made: torch.Tensor) -> None:
+    def look(name: str, layer: torch.nn.Module, given: torch.Tensor, made: torch.Tensor) -> None:
         volume, attrs = layer.weight.numel(), ""
         if isinstance(layer, nn.Conv2d):
             attrs = f"k=({', '.join(map(str, layer.kernel_size))})"
             macs = made.numel() * volume // layer.out_channels
         else:
             macs = volume
-        kind, ends = type(layer).__name__, (list(given[0].shape), list(made.shape))
+        kind, ends = type(layer).__name__, (list(given.shape), list(made.shape))
         row: ComputeRow = {
             "name": name,
             "type": kind,
@@ -108,7 +108,10 @@ def _compute(net: torch.nn.Module, model: Artifact, samples: Artifact) -> list[C
     with ExitStack() as hooks:
         for name, layer in net.named_modules():
             if isinstance(layer, (nn.Conv2d, nn.Linear)):
-                seen = layer.register_forward_hook(lambda m, given, made, name=name: look(name, m, given, made))
+                seen = layer.register_forward_hook(
+                    lambda m, given, words, made, name=name: look(name, m, given[0] if given else words["input"], made),
+                    with_kwargs=True,
+                )
                 hooks.callback(seen.remove)
         batch = model.batch if isinstance(model.batch, int) else 1
         torch_module.outputs(net, model, torch_module.example(model, samples, batch))
