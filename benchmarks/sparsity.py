@@ -22,7 +22,7 @@ import figures
 import numpy as np
 
 from edgecompress.commands import job_run
-from edgecompress.core import stats
+from edgecompress.core import catalog, stats
 from edgecompress.core.model import Outcome, Stage
 from edgecompress.core.settings import Target, Variant
 from edgecompress.pipeline import job, plan
@@ -145,7 +145,12 @@ def jobs(net: str, ways: Sequence[str], threads: int) -> job.Job:
     model, data = f"{HERE.stem}:{net}", f"{HERE.stem}:{net}_data"
     found = job.job(model, profile="quick", data=data, metric="none", threads=threads)
     variants = tuple(
-        Variant(f"{way}-{kind}", runtime, compress=(*zeros, *PRECISIONS[precision]))
+        # what is not sparse has no sparse form
+        Variant(
+            f"{way}-{kind}",
+            runtime,
+            compress=(*zeros, *(PRECISIONS[precision] if zeros or precision != "sparse" else ())),
+        )
         for way in ways
         for runtime, _, precision in [way.partition("-")]
         for kind, zeros in KINDS.items()
@@ -174,7 +179,8 @@ def in_turns(
 def turns(way: str, made: Mapping[str, str], asked: argparse.Namespace) -> Stage:
     """The stage that times them; what is stored of it is never used again."""
     runtime = way.partition("-")[0]
-    protocol = {"rounds": asked.rounds, "window_s": asked.seconds, "profile": {"warmup_s": asked.seconds}}
+    profile = {**catalog.profile("quick").value.protocol(), "warmup_s": asked.seconds}
+    protocol = {"rounds": asked.rounds, "window_s": asked.seconds, "profile": profile}
     return Stage(
         f"{way}/turns",
         "stages.interleaved:run",

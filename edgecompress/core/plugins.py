@@ -77,7 +77,7 @@ class Step(Plugin):
     trains: bool = field(default=False, metadata=APPLIED)
     """It changes weights, and never how fast the net is."""
     zeros: bool = field(default=False, metadata=APPLIED)
-    """It leaves zeros, and what they save as bytes is told (it REQUIRES zstandard then)."""
+    """It leaves zeros; what they save as bytes is told where zstandard is there."""
     writes: str = field(default="", metadata=APPLIED)
     """The kind that it makes."""
     goal: Callable[[Options], Goal | None] | None = field(default=None, metadata=APPLIED)

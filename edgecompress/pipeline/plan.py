@@ -37,6 +37,7 @@ from edgecompress.pipeline.searches.race import Race
 from edgecompress.pipeline.variant_stages import Steps
 
 ITEMS = "items"  # the stage that has the data of a source with state, which has "data" after it
+STORED = "stages.weight_storage:run"  # tells what zeros save as bytes, where its libraries are there
 NAME = re.compile(r"variant\[\d+\]\.name")  # in a target's settings
 LARGE = 1 << 30  # bytes of a model whose needs are told before
 GOLDEN_SILENCE_S = 280.0  # for a batch of a stranger's net, which may loop for ever
@@ -366,11 +367,12 @@ def _candidate(job: Job, variant: Variant, calls: Sequence[Call], stages: Steps)
     others = conversion.others(job.target.value, runtime)
     untried = {other: conversion.untried(registry.load("runtimes", other)) for other in others}
     sparse = any(registry.step(call).zeros for call, _ in calls)
-    if sparse and any(each.weights for each in registry.of_format(plugin.format)):
+    readable = any(each.weights for each in registry.of_format(plugin.format))
+    if sparse and readable and not environments.missing(registry.call(STORED)[0]):
         made.append(f"{variant.name}/storage")
         stages[made[-1]] = Stage(
             made[-1],
-            "stages.weight_storage:run",
+            STORED,
             {"model": at},
             plugins=registry.readers(plugin.format),
             estimate_s=4.0,

@@ -31,6 +31,7 @@ WRITES = "module"
 PROVIDES = ""
 NEEDS: tuple[str, ...] = ("samples", "dense", "training")
 TRAINS = True
+ZEROS = True
 FILE_OPTIONS = ("file",)
 
 CALIBRATED = 32  # items of a batch of a quantizer without training
