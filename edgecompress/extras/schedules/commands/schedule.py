@@ -47,6 +47,7 @@ TRAINING = (
     argument("--distill", type=float, metavar="SHARE", help="learned from a teacher, 0 to 1, the rest from labels"),
     argument("--teacher", metavar="FACTORY", help="the teacher (default: the net as it is before)"),
     argument("--temperature", type=float, metavar="T", help="of the distillation (default: 4)"),
+    argument("--amp", choices=("off", "auto", "on"), help="16-bit arithmetic; auto: where it is fast (default: off)"),
 )
 GIVEN = (
     "rename",
@@ -60,6 +61,7 @@ GIVEN = (
     "distill",
     "teacher",
     "temperature",
+    "amp",
 )
 
 
