@@ -677,6 +677,12 @@ def test_what_layers_give_is_counted_with_what_a_forward_cuts_off(nets: Path) ->
 
 
 @slow
+def test_features_of_a_sequence_are_its_channels(nets: Path) -> None:
+    rows = {r["name"]: r for r in watched(nets, "sequence", np.ones((4, 6, 5), np.float32))["layers"]}
+    assert (rows["rnn"]["channels"], rows["gru"]["channels"]) == (7, 4)
+
+
+@slow
 def test_layers_whose_activations_are_asked_for_are_named(nets: Path) -> None:
     data = np.ones((4, 2, 4, 4), np.float32)
     chosen = watched(nets, "cut", data, layers=["*relu*"])["layers"]
@@ -701,6 +707,18 @@ def test_the_rows_of_distillers_file_begin_with_the_net_as_it_is(nets: Path) -> 
     assert [row[:2] for row in rows] == [["loud.weight", 0.0], ["loud.weight", 0.25], ["loud.weight", 0.75]]
     assert rows[0][2:4] == [100.0, 100.0] and rows[2][2] < 100.0 < 101.0 > rows[2][3]
     assert rows[0][4] < rows[2][4]
+
+
+@slow
+def test_distillers_file_has_each_word_of_a_language_model() -> None:
+    bench = object.__new__(sensitivity._Bench)
+    bench.labels = np.array([[0, 1, 2], [2, 2, 0]])
+    logits = np.eye(4, dtype=np.float32)[[[0, 1, 1], [2, 2, 2]]] * 5
+    top1, top4, loss = bench.of_classes({"output": logits})
+    right = 5 - np.log(np.exp(5) + 3)
+    assert (top1, top4) == (pytest.approx(100 * 4 / 6), 100.0)
+    assert loss == pytest.approx(-(4 * right + 2 * (right - 5)) / 6, abs=1e-5)
+    assert bench.of_classes({"output": logits.transpose(0, 2, 1)}) == [top1, top4, loss]
 
 
 SIMPLENET = {"conv1": 352_800, "conv2": 240_000, "fc1": 48_000, "fc2": 10_080, "fc3": 840}  # of Distiller's own tests

@@ -413,6 +413,13 @@ def test_weights_are_not_rewound_where_layers_were_narrowed(residual: Case, tmp_
         case.train(rewind="weights", original_epochs=4, early="early.safetensors")
 
 
+def test_training_takes_no_more_threads_than_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    for said, taken in (("1", {1}), ("0", {1}), ("4096", {len(os.sched_getaffinity(0))})):
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+        assert {setup.cores()} == taken
+
+
 def test_threads_and_chances_are_as_before(residual: Case) -> None:
     import torch
 

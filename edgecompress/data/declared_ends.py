@@ -129,7 +129,10 @@ def _state(spec: TensorSpec, feeder: TensorSpec, batch: int | Dim, where: str) -
     if len(free) > len(axes) or len(axes) > 1:
         raise InputError(f"{what} is [{tensors.words(spec)}]: a state keeps its size; export it with a fixed one")
     if not axes and batch != 1:
-        raise InputError(f"{what} is [{tensors.words(spec)}]: it has no axis of the batch, whose items share it; {ONE}")
+        raise InputError(
+            f"{what} is [{tensors.words(spec)}]: it has no axis of the batch, whose items share it; {ONE}; "
+            "where axis 0 is time, make it that of the items (batch_first=True of an LSTM or GRU)"
+        )
     shape = tuple(batch if axis in axes else size for axis, size in enumerate(spec.shape))
     return replace(spec, shape=shape, layout="" if axes == [0] else _layout(spec, axes))
 

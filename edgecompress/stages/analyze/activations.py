@@ -29,7 +29,8 @@ class LayerActivations(TypedDict):
     """The numbers that a layer gave; `zeros`: 0..1. None where it gave none that is finite.
 
     `apoz`: the average percentage of zeros of its worst channel, as a share (Hu et al. 2016, arXiv:1607.03250, eq. 1);
-    `dead`: channels, axis 1, that are zero on all items. `percentiles`: exact to 1/2048 of the range.
+    `dead`: channels (axis 1; of three axes the last, in a net without 1-D convolutions) that are zero on all items.
+    `percentiles`: exact to 1/2048 of the range.
     """
 
     name: str
@@ -90,13 +91,14 @@ def _watched(
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    rows = not any(isinstance(m, (torch.nn.Conv1d, torch.nn.ConvTranspose1d)) for m in net.modules())
     running: list[tuple[str, bool]] = []  # the modules that run, and whether they have modules inside
     calls = Counter[str]()
 
     def note(name: str, kind: str, output: object) -> None:
         given = output[0] if isinstance(output, (tuple, list)) and output else output
         if isinstance(given, torch.Tensor) and given.is_floating_point():
-            look(seen.setdefault(name, _Seen(kind)), given.detach())
+            look(seen.setdefault(name, _Seen(kind, rows)), given.detach())
 
     def begin(name: str, inside: bool) -> Callable[..., None]:
         def hook(module: object, inputs: object) -> None:
@@ -136,9 +138,10 @@ def _watched(
 class _Seen:
     """The numbers of a layer, in two passes: the second one knows the range."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, rows: bool) -> None:
         import torch
 
+        self.rows = rows  # whether three axes are items, places, features
         self.kind, self.elements, self.not_finite = kind, 0, 0
         self.sums, self.low, self.high = [0.0, 0.0], math.inf, -math.inf
         self.channel: torch.Tensor | None = None  # of each channel: how many are zero, and how many there are
@@ -149,7 +152,8 @@ class _Seen:
         """Counts, sums and the range."""
         import torch
 
-        rows = given.transpose(0, 1).flatten(1) if given.dim() > 1 else given.reshape(1, -1)
+        axis = -1 if given.dim() == 3 and self.rows else 1
+        rows = given.movedim(axis, 0).flatten(1) if given.dim() > 1 else given.reshape(1, -1)
         counted = torch.stack([(rows == 0).sum(1), torch.full((len(rows),), rows.shape[1])])
         alike = self.channel is None or self.channel.shape == counted.shape
         self.channel = counted if self.channel is None or not alike else self.channel + counted

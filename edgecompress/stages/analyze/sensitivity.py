@@ -172,12 +172,17 @@ class _Bench:
         """Top-1 and top-5 in percent, the cross entropy in nats; raises InputError for labels that are no classes."""
         if self.labels is None:
             raise InputError(f"--csv has top-1, top-5 and the loss on labels, and the split '{SPLIT}' has none")
-        classes = metrics.scored(outputs, self.labels).shape[-1]
+        import numpy as np
+
+        found, labels = metrics.scored(outputs, self.labels), self.labels
+        if labels.ndim > 1:  # of each place of an item
+            rows = found if found.shape[:-1] == labels.shape else np.moveaxis(found, 1, -1)
+            found, labels = rows.reshape(-1, rows.shape[-1]), labels.reshape(-1)
         told: list[float | None] = []
-        for name in ("top1", f"top{min(5, classes)}", "perplexity"):
+        for name in ("top1", f"top{min(5, found.shape[-1])}", "perplexity"):
             metric = metrics.find(name)
             assert metric is not None
-            mean = float(metrics.scores(metric, dict(outputs), self.labels).mean())
+            mean = float(metrics.scores(metric, {"output": found}, labels).mean())
             told.append(round(mean if name == "perplexity" else 100 * mean, 6))
         return told
 

@@ -286,7 +286,7 @@ class Training:
             net.load_state_dict(dict(zip(net.state_dict(), self.best.weights.values(), strict=True)))
             self.went_back = epoch
             kept = f"the weights {AFTER_EPOCH} {epoch} are kept" if epoch else "the net stays as it was"
-            self._say(f"the last epoch is worse on the split select than the net was before: {kept}")
+            self._say(f"{AFTER_EPOCH} {len(self.history)} it is worse on the split select than it was before: {kept}")
 
     def progress(self, fraction: float, what: str) -> None:
         """Tells whoever waits: the part that is done, 0..1, and words."""

@@ -220,8 +220,10 @@ def amp(options: TrainingOptions, device: torch.device) -> str:
 
 
 def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """That this process may use; at most OMP_NUM_THREADS, where that is set."""
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(own, max(int(asked), 1)) if asked.isdecimal() else own
 
 
 # --------------------------------------------------------------------------- the loop

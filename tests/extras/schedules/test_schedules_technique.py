@@ -13,6 +13,7 @@ from test_finetune import Case, assert_equal, assert_segments, folder, one_threa
 from edgecompress.core import extras, registry
 from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.core.model import Request
+from edgecompress.extras.schedules import reader
 from edgecompress.extras.schedules.techniques import schedule
 from edgecompress.formats import torch_edits, torch_module
 from edgecompress.pipeline import plan
@@ -187,8 +188,17 @@ def test_a_teacher_may_be_another_net_than_the_uncompressed_one(case: Case, tmp_
         for teacher in ("", "edgecompress.testing.zoo:residual_cnn")
     )
     assert taught.facts["distill"] == 0.5
-    assert_equal(taught, same)
+    assert (taught.facts["teachers"], same.facts["teachers"]) == ([], ["edgecompress.testing.zoo:residual_cnn"])
+    assert_equal(taught, dataclasses.replace(same, facts={**same.facts, "teachers": []}))
     assert taught.sha256 != schedule.apply(request(case, file, epochs=2)).sha256
+
+
+def test_a_training_that_ends_before_its_pruners_do_is_warned_of(case: Case, tmp_path: Path) -> None:
+    file = written(case, tmp_path / "s.yaml")
+    last = max(policy.epochs[-1] for policy in reader.read(file).policies) + 1
+    short, whole = (schedule.apply(request(case, file, epochs=n)).facts["warnings"] for n in (last - 1, last))
+    said = [f"{file}: its pruners act until epoch {last}, of which {last - 1} train"]
+    assert [warning for warning in short if "act until" in warning] == said and not any("act until" in w for w in whole)
 
 
 def test_without_learning_rates_in_the_file_the_rate_stays_or_falls_on_a_plateau(case: Case, tmp_path: Path) -> None:

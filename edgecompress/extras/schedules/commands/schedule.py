@@ -144,7 +144,8 @@ def train(args: argparse.Namespace) -> int:
 
 def _next(args: argparse.Namespace, target: Path) -> str:
     given = [word for name in ("data", "metric") if (value := getattr(args, name)) for word in (f"--{name}", value)]
-    return f"next: {shlex.join(['edgecompress', 'deploy', args.model, *given, '--target', str(target)])}"
+    trained = ["--target", str(target), "--only", "scheduled,scheduled-int8"]  # and not the net as it was
+    return f"next: {shlex.join(['edgecompress', 'deploy', args.model, *given, *trained])}"
 
 
 def convert(args: argparse.Namespace) -> int:

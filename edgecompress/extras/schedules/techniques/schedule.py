@@ -185,6 +185,9 @@ def apply(request: Request) -> Artifact:
     net = setup.placed(net, device, request.model)
     with computing(setup.cores(), device), zeros_kept(net, kept), batch_norms.apart(net, training):
         odd = thinning.conflicts(net, schedule, training.example()) if schedule.thins else []
+        last = max((policy.epochs[-1] for policy in schedule.policies if policy.kind == "pruner"), default=0) + 1
+        if last > training.options.epochs:
+            odd.append(f"{schedule.path}: its pruners act until epoch {last}, of which {training.options.epochs} train")
         setup.train(net, training)
         edits = training.scheduler.finish()
     net = net.to("cpu").eval()
