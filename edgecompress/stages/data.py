@@ -117,7 +117,7 @@ def training(request: Request) -> Artifact:
         "labelled": labelled,
         AUGMENT: list(source.augment),
         METRIC: source.metric,
-        states.SEQUENCE: source.sequence,
+        **({states.SEQUENCE: source.sequence} if source.sequence else {}),
     }
     return Artifact(request.out, "samples", _specs({TRAIN: writer}, source.preprocess), facts=facts).write()
 
