@@ -24,7 +24,6 @@ from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.job_request import How, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
 
-STORED = "stages.weight_storage:run"
 LEVELS: Mapping[str, tuple[float, ...]] = {"ratio": (0.25, 0.5, 0.75), "bits": (8, 4, 3, 2)}
 BITS = range(2, 17)
 ROLES = ("analysis", "sensitivity", "storage", "activations")
@@ -114,7 +113,7 @@ class AnalysisRequest:
     page: Name | None = None
     storage: bool = False
     activations: ActivationRequest | None = None
-    summary: SummaryRequest | None = None  # as text these alone are shown
+    summary: SummaryRequest | None = None  # as text in the place of the tables of costs, devices and zeros
 
 
 @keywords
@@ -187,8 +186,8 @@ def stages(job: Job, request: AnalysisRequest) -> list[Stage]:
             at, read = made[-1].name, registry.readers("onnx")
     made.append(Stage("analysis", "stages.analyze:run", {"model": at, **data}, plugins=read, user_code=torch))
     if request.storage:
-        environments.require(registry.call(STORED)[0], "--storage")
-        made.append(Stage("storage", STORED, {"model": "source"}, plugins=read, user_code=torch))
+        environments.require(registry.call(plan.STORED)[0], "--storage")
+        made.append(Stage("storage", plan.STORED, {"model": "source"}, plugins=read, user_code=torch))
     if activations:
         inputs, asked = {"model": "source", "samples": "data"}, dataclasses.asdict(activations)
         made.append(Stage("activations", "stages.analyze:watch", inputs, asked, context=HERE, user_code=torch))
@@ -265,9 +264,8 @@ def text(analysis: Analysis, brief: bool = False, width: int = sys.maxsize) -> s
     parts = [f"{facts['source']}: {page.sentence(facts)}"]
     if brief:
         return parts[0]
-    if facts["asked"]:
-        return "\n\n".join([*parts, *(_summary(name, facts, width) for name in facts["asked"])])
-    parts += [_table(t, width) for t in (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))]
+    usual = (page.costs(facts), page.devices(facts["devices"]), page.zeros(facts))
+    parts += [_summary(name, facts, width) for name in facts["asked"]] or [_table(t, width) for t in usual]
     if takes:
         parts += [_table(page.stored(takes), width), _table(page.forms(takes), width)]
     if watched := facts["activations"]:

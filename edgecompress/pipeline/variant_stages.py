@@ -53,7 +53,7 @@ def add(
             stages.setdefault("training", _training(job))
         if name not in stages:
             step = _aligned(job, variant, _step(job, name, (call, options), at, dynamic), stages)
-            if teacher := _teacher(job, variant, options, stages, pupils):
+            if "dense" in step.inputs and (teacher := _teacher(job, variant, options, stages, pupils)):
                 step = dataclasses.replace(step, inputs={**step.inputs, "dense": teacher})
             goal = _goal(step)
             if goal and goal.quantity == "bits":

@@ -304,21 +304,28 @@ def _pupil(request: Request, device: torch.device) -> torch.nn.Module:
     """The student's factory's net, or the request's own."""
     options: Options = request.options
     net = torch_module.factory(options.student) if options.student else torch_module.rebuild(request.model)
+    if options.inherit:
+        _inherit(net, request)
+    return setup.placed(net, device, request.model)
+
+
+def _inherit(student: torch.nn.Module, request: Request) -> None:
+    """Sets the modules that `inherit` pairs to the teacher's weights, where names and shapes agree."""
+    options: Options = request.options
     own = is_factory(options.teacher)
+    teacher = torch_module.factory(options.teacher) if own else torch_module.rebuild(request.inputs["dense"])
     for pair in options.inherit:
-        given = torch_module.factory(options.teacher) if own else torch_module.rebuild(request.inputs["dense"])
         ends = {}
-        for who, name, each in zip(("student", "teacher"), pair, (net, given), strict=True):
-            if name and name not in dict(each.named_modules()):
-                known = [n for n, _ in each.named_modules() if n]
+        for who, name, net in zip(("student", "teacher"), pair, (student, teacher), strict=True):
+            if name and name not in dict(net.named_modules()):
+                known = [n for n, _ in net.named_modules() if n]
                 raise InputError(f"distill: inherit: the {who} has no module '{name}'{did_you_mean(name, known)}")
-            ends[who] = each.get_submodule(name)
+            ends[who] = net.get_submodule(name)
         shapes = {name: tensor.shape for name, tensor in ends["student"].state_dict().items()}
         same = {n: t for n, t in ends["teacher"].state_dict().items() if shapes.get(n) == t.shape}
         if not same:
             raise InputError(f"distill: inherit: {list(pair)} have no weight of the same name and shape")
         ends["student"].load_state_dict(same, strict=False)
-    return setup.placed(net, device, request.model)
 
 
 def _peers(request: Request, device: torch.device, student: torch.nn.Module) -> Iterator[torch.nn.Module]:

@@ -43,7 +43,7 @@ ARGUMENTS = (
         "--summary",
         default="",
         metavar="NAMES",
-        help="only these of Distiller's tables, with commas: sparsity, compute, model, modules, percentile",
+        help="Distiller's tables in the place of costs and zeros: sparsity, compute, model, modules, percentile",
     ),
     argument(
         "--percentile", type=float, default=0.9, metavar="SHARE", help="of --summary percentile, 0 to 1 (default: 0.9)"
