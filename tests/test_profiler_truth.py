@@ -34,17 +34,26 @@ def test_latency_is_what_the_net_logged_of_itself_within_1_percent(tmp_path, mon
     variants = {"net": bench_inputs.net(tmp_path / "net", **behaviour)}
     asked = bench_inputs.request(tmp_path, variants, profile=dataclasses.asdict(LONGER))
     told = latency.round(asked).facts["variants"]["net"]
-    every = map(float, log.read_text().split())
     least = 0.8 * max(behaviour.values())  # it sleeps while it spins; the empty net's runs are shorter
-    logged = [ms for ms in every if ms > least][-told["n"] :]
-    truth = statistics.median(logged)
-    assert truth >= 5 and told["n"] >= 60
-    assert told["median_ms"] == pytest.approx(truth, rel=0.01)
-    assert told["median_ms"] >= truth  # nothing of a run is left out
+    logged = [ms for ms in map(float, log.read_text().split()) if ms > least]
+    assert told["n"] >= 60
+    assert told["median_ms"] == pytest.approx(statistics.median(logged), rel=0.01)
     kept = json.loads((asked.out / "net.json").read_text())["latencies_ms"]
-    assert len(kept) == told["n"]
-    far = [a for a, b in zip(sorted(kept), sorted(logged), strict=True) if abs(a - b) > 0.2 * b]
-    assert len(far) <= 0.05 * len(kept)  # and no run was dropped: only what the machine itself delayed differs
+    assert len(kept) == told["n"] and statistics.median(kept) == pytest.approx(told["median_ms"])
+    # each is a run that the net logged, in that order, with nothing of it left out: only what the machine delayed
+    # differs. The log has more: the warm-up, the first run of a window, windows that were repeated.
+    assert most_in_order(kept, logged, lambda a, b: b <= a <= 1.02 * b) >= 0.95 * len(kept)
+
+
+def most_in_order(kept: list[float], logged: list[float], same: Callable[[float, float], bool]) -> int:
+    """The length of the longest common subsequence of both, where `same` tells which elements are equal."""
+    best = [0] * (len(logged) + 1)
+    for a in kept:
+        last = best
+        best = [0]
+        for number, b in enumerate(logged):
+            best.append(last[number] + 1 if same(a, b) else max(last[number + 1], best[number]))
+    return best[-1]
 
 
 @pytest.mark.slow
