@@ -19,6 +19,7 @@ from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.engines.onnx import activation_ranges
 from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import int8_dynamic, onnx_fp16, ptq_int8
 from edgecompress.engines.openvino.techniques import nncf_int8
@@ -47,11 +48,11 @@ def scaled(folder: Path) -> Path:
     return file
 
 
-def ranges(file: Path, batches: Sequence[Any], options: ptq_int8.Options) -> ptq_int8.Ranges:
+def ranges(file: Path, batches: Sequence[Any], options: ptq_int8.Options) -> activation_ranges.Ranges:
     def items() -> Iterator[Mapping[str, Any]]:
         return ({"x": batch} for batch in batches)
 
-    return ptq_int8.calibrate(file, items, options, lambda done: None)
+    return activation_ranges.calibrate(file, items, options, lambda done: None)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def test_chunks_give_the_ranges_of_one_shot_within_a_bin(
 
 
 def test_more_items_than_a_chunk_are_all_seen(net: Path) -> None:
-    items = [np.array([i], np.float32) for i in range(3 * ptq_int8.CHUNK + 1)]
+    items = [np.array([i], np.float32) for i in range(3 * activation_ranges.CHUNK + 1)]
     found = ranges(net, items, ptq_int8.Options())
     assert found["s"] == (-1.0, 3.0 * (len(items) - 1) - 1.0)
     assert found["y"] == (0.0, 3.0 * (len(items) - 1) - 1.0)

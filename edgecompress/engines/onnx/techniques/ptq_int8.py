@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
-from edgecompress.core.errors import StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
-from edgecompress.engines.onnx import explicit_pads, safe_names
+from edgecompress.engines.onnx import kept_in_float, safe_names
+from edgecompress.engines.onnx.activation_ranges import Ranges, calibrate, is_finite
 from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
-from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers, _tail
+from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
 if TYPE_CHECKING:
@@ -27,26 +27,8 @@ PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
 OPSET = 13  # the first with scales per channel
-CHUNK = 16  # items whose extremes are held at once
-MASK = -1000.0  # what goes so far below, and not above, is a mask (-1e4, the least float): it leaves no scale to others
-HUGE = 3e38  # NaN and infinity, and masks of the smallest float
-MASKING = {"Add", "Mul", "Sub", "Where"}  # what makes or lays on one
 # The axis of a weight along which its outputs lie (Gemm: of one that is not transposed), as ONNX Runtime takes it
 OUTPUTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
-
-ROLES: dict[str, _tail.Role] = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"), "layer"),
-    **dict.fromkeys(("TopK", "NonMaxSuppression"), "choice"),
-    **dict.fromkeys(("Sigmoid", "HardSigmoid"), "share"),
-    **dict.fromkeys(("Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Flatten", "Identity"), "move"),
-    "Softmax": "softmax",
-    "Concat": "join",
-}
-
-Ranges = dict[str, tuple[float, float]]  # tensor -> lowest, highest
-Items: TypeAlias = (
-    "Callable[[], Iterator[Mapping[str, np.ndarray]]]"  # the model's inputs, batch by batch, from the start
-)
 
 
 @dataclass(frozen=True)
@@ -101,9 +83,10 @@ def apply(request: Request) -> Artifact:
         prepared = prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET)
         skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = calibrate(prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating"))
-        coarse = to_their_ends(prepared, list(_coarse(prepared, ranges)))
+        coarse = to_their_ends(prepared, list(kept_in_float.coarse(prepared, ranges)))
         coarse += reading(prepared, coarse, products=False)
-        found = dict.fromkeys([*coarse, *_masking(prepared, ranges), *_pools(prepared), *_behind(prepared)])
+        masks, pools = kept_in_float.masking(prepared, ranges), kept_in_float.pools(prepared)
+        found = dict.fromkeys([*coarse, *masks, *pools, *kept_in_float.behind(prepared)])
         skipped += [name for name in found if name not in skipped]
         _quantize(prepared, request.out / "model.onnx", (options, ranges, skipped))
     order_as(request.out / "model.onnx", request.model.file(".onnx"))
@@ -112,54 +95,6 @@ def apply(request: Request) -> Artifact:
     if not is_quantized(request.out / "model.onnx"):
         facts["lost"] = "changed nothing in this model: it has no operator that ONNX Runtime computes in int8"
     return Artifact(request.out, WRITES, request.model.inputs, request.model.outputs, facts).write()
-
-
-def _masking(file: Path, ranges: Ranges) -> Iterator[str]:
-    """The nodes that make an attention mask or lay it on, and those that overflow: these stay in float."""
-    import onnx
-
-    for node in onnx.load_model(file).graph.node:
-        low, high = ranges.get(node.output[0], (0.0, 0.0))
-        if (node.op_type in MASKING and low < MASK and -low > 100 * high) or not _is_finite((low, high)):
-            yield node.name
-
-
-def _coarse(file: Path, ranges: Ranges) -> Iterator[str]:
-    """The nodes that join numbers of very different sizes, which would share one scale: these stay in float."""
-    import onnx
-
-    spans = {name: max(high, 0.0) - min(low, 0.0) for name, (low, high) in ranges.items() if _is_finite((low, high))}
-    for node in onnx.load_model(file).graph.node:
-        least = min((spans[name] for name in node.input if spans.get(name)), default=0.0)
-        whole = spans.get(node.output[0], 0.0)
-        if node.op_type == "Concat" and _int8.LEVELS * whole > 255 * least > 0:
-            yield node.name
-
-
-def _pools(file: Path) -> Iterator[str]:
-    """The average pools that ONNX Runtime's int8 kernel has not, or computes otherwise: these stay in float."""
-    import onnx
-
-    for node in onnx.load_model(file).graph.node:
-        dilated = any(a.name == "dilations" and max(a.ints) > 1 for a in node.attribute)
-        if explicit_pads.counts_behind(node) or (node.op_type == "AveragePool" and dilated):
-            yield node.name
-
-
-def _behind(file: Path) -> list[str]:
-    """The nodes that choose, and those around them, where no layer follows any more."""
-    import onnx
-
-    graph = onnx.load_model(file, load_external_data=False).graph
-    known = {tensor.name for tensor in graph.initializer}
-    steps = []
-    for node in graph.node:
-        known.update(node.output if node.op_type == "Constant" else ())
-        read = [name for name in node.input if name]
-        inputs, role = [name for name in read if name not in known], ROLES.get(node.op_type, "")
-        role = "" if role == "layer" and inputs == read else role  # it multiplies two tensors that are computed
-        steps.append(_tail.Step(node.name, role, inputs, node.output))
-    return _tail.tail(steps)
 
 
 def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]]) -> None:
@@ -173,7 +108,7 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
     data = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
         for name, (low, high) in ((new, ranges[old]) for new, old in own.items() if old in ranges)
-        if _is_finite((low, high))
+        if is_finite((low, high))
     }
     cache = prepared.with_suffix(".json")  # quantize_static's own input for ranges from another calibrator
     save_tensors_data(TensorsData(CalibrationMethod.MinMax, data), cache)
@@ -262,85 +197,3 @@ def _free(file: Path, nodes: Sequence[str]) -> None:
         for index, name in enumerate(node.input):
             node.input[index] = pairs.get(name, name)
     onnx.save_model(model, file)
-
-
-# --------------------------------------------------------------------------- the ranges
-
-
-def calibrate(file: Path, items: Items, options: Options, progress: Callable[[float], None]) -> Ranges:
-    """The range of every activation: the extremes, or where a histogram between them is cut.
-
-    One run over the items finds the extremes; all but "minmax" take a second one for histograms with fixed edges.
-    Both add up item by item, so memory does not grow with the items and the order does not matter.
-    Raises StageFailed: an input is not finite.
-    """
-    safe, own = safe_names.safe_copy(file)
-    inputs = {old: new for new, old in own.items()}
-
-    def named() -> Iterator[Mapping[str, np.ndarray]]:
-        return ({inputs[name]: array for name, array in item.items()} for item in items())
-
-    ranges = _extremes(safe, named)
-    name, (low, high) = next(iter(ranges.items()))
-    if not _is_finite((low, high)):
-        raise StageFailed(f"int8: the input '{own[name]}' takes values from {low} to {high} on the calibration data")
-    progress(0.4)
-    if options.calibrator != "minmax":
-        fine = {name: ends for name, ends in ranges.items() if _is_finite(ends)}
-        histograms = _histograms(safe, named, fine)
-        progress(0.9)
-        how, share = options.calibrator, options.percentile
-        ranges |= {n: _activation_ranges.calibrated(how, counts, fine[n], share) for n, counts in histograms.items()}
-    return {own[name]: ends for name, ends in ranges.items()}
-
-
-def _extremes(file: Path, items: Items) -> Ranges:
-    """The lowest and highest value of each tensor, reduced inside the graph by ONNX Runtime's own calibrator."""
-    import onnx
-    from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
-
-    augmented = str(file.with_name("augmented.onnx"))
-    calibrator = create_calibrator(file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.MinMax)
-    for chunk in _chunks(items()):
-        calibrator.collect_data(_CalibrationReader(chunk))  # folds the chunk into the ranges so far
-    data, graph = calibrator.compute_data(), onnx.load_model(file).graph
-    # from the inputs on: the first tensor that goes wrong is where it went wrong
-    names = [value.name for value in graph.input] + [output for node in graph.node for output in node.output]
-    return {n: (float(data[n].lowest.min()), float(data[n].highest.max())) for n in names if n in data}
-
-
-def _is_finite(ends: tuple[float, float]) -> bool:
-    """Whether a range holds no infinity, NaN, or mask of the least float."""
-    return all(abs(end) < HUGE for end in ends)
-
-
-def _chunks(items: Iterator[Mapping[str, np.ndarray]]) -> Iterator[list[Mapping[str, np.ndarray]]]:
-    while chunk := [item for _, item in zip(range(CHUNK), items, strict=False)]:
-        yield chunk
-
-
-class _CalibrationReader:
-    """ONNX Runtime's way to be handed a list of inputs."""
-
-    def __init__(self, items: Sequence[Mapping[str, np.ndarray]]) -> None:
-        self.items = iter(items)
-
-    def get_next(self) -> Mapping[str, np.ndarray] | None:
-        return next(self.items, None)
-
-
-def _histograms(file: Path, items: Items, extremes: Ranges) -> dict[str, np.ndarray]:
-    """Counts of each tensor's values; the edges are known from the first run, so items just add up."""
-    import numpy as np
-    from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
-
-    augmented = str(file.with_name("augmented.onnx"))
-    session = create_calibrator(
-        file, augmented_model_path=augmented, calibrate_method=CalibrationMethod.Percentile
-    ).infer_session
-    counts = {name: np.zeros(_activation_ranges.BINS, np.int64) for name in extremes}
-    names = [output.name for output in session.get_outputs() if output.name in extremes]
-    for item in items():
-        for name, values in zip(names, session.run(names, item), strict=True):
-            counts[name] += _activation_ranges.histogram(values, extremes[name])
-    return counts
