@@ -43,6 +43,10 @@ def numbers(artifact: Artifact | None) -> dict[str, Number]:
 def table(report: Report) -> TextTable:
     """Each variant's estimates, and what part they are of the first reference's."""
     shown = [(v, v.estimate) for v in report.variants if v.estimate]
+    if shown and not any(estimate.clock_mhz for _, estimate in shown):
+        head = ("variant", "compiled for", "NPU operators", "CPU operators", "by")
+        placed = [(v.name, f"{e.system}, {e.accelerator}", e.npu_operators, e.cpu_operators, e.source) for v, e in shown]
+        return TextTable("On the NPU", head, tuple(tuple(map(str, row)) for row in placed))
     clocks = ", ".join(dict.fromkeys(f"{estimate.clock_mhz:g} MHz" for _, estimate in shown))
     head = ("variant", "cycles", f"at {clocks or DASH}", "SRAM", "flash", "MACs", "NPU + CPU operators")
     beside = next((v for v, _ in shown if v.reference and known(v.numbers[CYCLES])), None)
@@ -73,7 +77,11 @@ def left(report: Report) -> TextTable:
 def notes(report: Report) -> Iterator[str]:
     """What these numbers are, and what they are not."""
     shown = [v.estimate for v in report.variants if v.estimate]
-    for by in dict.fromkeys(compiler_estimates.made_by(msgspec.to_builtins(each)) for each in shown):
+    timed = [e for e in shown if e.clock_mhz]
+    if shown and not timed:
+        yield f"Verified by {shown[0].source}, emulated: latency and energy were not measured."
+        return
+    for by in dict.fromkeys(compiler_estimates.made_by(msgspec.to_builtins(each)) for each in timed):
         yield f"Cycles, SRAM and flash are estimated ({by}): good to compare such estimates by, and no measurement."
     if left_out := max((e.cpu_operators for e in shown), default=0):
         yield f"No estimate counts what stays on the CPU, here up to {plural(left_out, 'operator')}."

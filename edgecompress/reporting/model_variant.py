@@ -273,23 +273,23 @@ class Estimate(Part):
     """What the compiler `source` estimates of one inference under its settings.
 
     It is comparable with what was estimated under equal ones only. The numbers are None where no operator runs on the
-    accelerator (`reason`), and never count the operators in `fallback`: these stay on the CPU.
+    accelerator, or the compiler estimates none (`reason`), and never count the operators in `fallback`: these stay on the CPU.
     """
 
     status: Literal["estimated"]
     source: str
     accelerator: str
     system: str
-    memory: str
-    optimise: str
-    clock_mhz: Above0
-    cycles: Cycles | None
-    inference_ms: Amount | None
-    macs: Count | None
-    sram_bytes: Count | None
-    flash_bytes: Count | None
     npu_operators: Count
     cpu_operators: Count
+    memory: str = ""
+    optimise: str = ""
+    clock_mhz: Above0 | None = None
+    cycles: Cycles | None = None
+    inference_ms: Amount | None = None
+    macs: Count | None = None
+    sram_bytes: Count | None = None
+    flash_bytes: Count | None = None
     fallback: list[LeftOnCpu] = []
     reason: str = ""
 

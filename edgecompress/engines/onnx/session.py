@@ -67,8 +67,10 @@ def options(threads: int, settings: Mapping[str, Json] = SETTINGS) -> onnxruntim
 class OnnxSession:
     """A model opened by ONNX Runtime on the first of `providers` that can run each node."""
 
+    suffix = ".onnx"  # of the artifact's file that is opened
+
     def __init__(self, artifact: Artifact, threads: int, profile: bool, providers: Sequence[str]) -> None:
-        self.file, self.profile, self.providers = artifact.file(".onnx"), profile, providers
+        self.file, self.profile, self.providers = artifact.file(self.suffix), profile, providers
         self.options = functools.partial(options, threads, engine_settings.of(artifact, SETTINGS))
         self.names = [spec.name for spec in artifact.outputs]
         self.session = self._session(self.options())

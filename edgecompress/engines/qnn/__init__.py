@@ -1,0 +1,1 @@
+"""Qualcomm's NPU, the Hexagon Tensor Processor (HTP), by ONNX Runtime's QNN: its compiler, and its emulator here."""

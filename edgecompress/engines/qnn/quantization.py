@@ -1,0 +1,165 @@
+"""ONNX files as the HTP takes them in whole numbers: every operator quantized, activations of 8 or 16 bits."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edgecompress.core.model import Artifact, Request
+from edgecompress.engines.onnx import activation_ranges, kept_in_float, safe_names
+from edgecompress.engines.onnx.activation_ranges import Calibrating, Ranges
+from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
+from edgecompress.techniques import _int8
+from edgecompress.techniques._calibration import inputs_of, spread, used
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+KIND = "htp"  # an ONNX file whose numbers are those that the HTP computes in
+FILE = "model.onnx"
+OPSET = 17  # the first with LayerNormalization, which the HTP has as one operator
+WIDE = 65535  # levels of 16 bits
+PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}  # the axis of a weight along which its outputs lie
+
+
+class Quantizing(Calibrating, Protocol):
+    """Options of a technique that makes such a file."""
+
+    @property
+    def samples(self) -> int | None: ...
+
+    @property
+    def skip(self) -> tuple[str, ...]: ...
+
+
+def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[str] = ()) -> Artifact:
+    """The model with int8 weights and activations of `bits`, those of the nodes `wide` of 16; inputs as NEEDS.
+
+    facts: {"calibrator", "samples": items used, "skipped": [node], "bits", "numbers": {node: numbers that it makes of
+    an item}, "int8": []}. Raises StageFailed where an input is not finite.
+    """
+    if same := _int8.given(request):
+        return Artifact(request.out, KIND, same.inputs, same.outputs, same.facts).write()
+    batches = spread(request, options.samples)
+
+    def items() -> Iterator[Mapping[str, np.ndarray]]:
+        return (inputs_of(request, batch) for batch in batches)
+
+    with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
+        prepared = _whole_norms(prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET))
+        skipped = to_their_ends(prepared, matching(prepared, options.skip))
+        ranges = activation_ranges.calibrate(
+            prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating")
+        )
+        coarse = kept_in_float.coarse(prepared, ranges, WIDE if bits > 8 else 255)
+        found = [*to_their_ends(prepared, list(coarse)), *kept_in_float.masking(prepared, ranges)]
+        found += kept_in_float.behind(prepared)
+        skipped += [name for name in dict.fromkeys(found) if name not in skipped]
+        numbers = _quantize(prepared, request.out / FILE, ranges, skipped, bits, matching(prepared, wide))
+    order_as(request.out / FILE, request.model.file(".onnx"))
+    facts: dict[str, Any] = {"calibrator": options.calibrator, "samples": used(batches), "skipped": skipped}
+    facts |= {"bits": bits, "numbers": numbers, "int8": []}
+    if not is_quantized(request.out / FILE):
+        facts["lost"] = "changed nothing in this model: it has no operator that the HTP computes in whole numbers"
+    return Artifact(request.out, KIND, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _whole_norms(file: Path) -> Path:
+    """The file with norms and Gelus as one operator each, where they are written as many."""
+    import onnx
+    from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
+
+    model = onnx.load_model(file)
+    del model.metadata_props[:]  # with which it breaks
+    qnn_preprocess_model(model, file, fuse_layernorm=True)
+    return file
+
+
+def _quantize(
+    prepared: Path, out: Path, ranges: Ranges, skipped: Sequence[str], bits: int, wide: Sequence[str]
+) -> dict[str, int]:
+    """Writes the file; returns how many numbers each quantized node makes of an item."""
+    import numpy as np
+    import onnx
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
+    from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
+
+    floats = [*skipped, *reading(prepared, skipped)]
+    safe, own = safe_names.safe_copy(prepared)
+    data = {
+        name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
+        for name, (low, high) in ((new, ranges[old]) for new, old in own.items() if old in ranges)
+        if activation_ranges.is_finite((low, high))
+    }
+    cache = prepared.with_suffix(".json")  # quantize_static's own input for ranges from another calibrator
+    save_tensors_data(TensorsData(CalibrationMethod.MinMax, data), cache)
+    model = onnx.load_model(safe)
+    types = {8: QuantType.QUInt8, 16: QuantType.QUInt16}
+    how = get_qnn_qdq_config(
+        model,
+        None,
+        activation_type=types[bits],
+        weight_type=QuantType.QInt8,
+        per_channel=True,
+        init_overrides=_overrides(model.graph, floats, types[bits], wide, types[16]),
+        nodes_to_exclude=floats,
+    )
+    quantize_static(
+        safe,
+        out,
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=how.activation_type,
+        weight_type=how.weight_type,
+        op_types_to_quantize=how.op_types_to_quantize,
+        nodes_to_exclude=floats,
+        calibration_cache_path=cache,
+        extra_options=how.extra_options,
+    )
+    safe_names.restore_in(out, own)
+    sizes = _sizes(model)
+    return {node.name: sizes.get(node.output[0], 1) for node in model.graph.node if node.name not in floats}
+
+
+def _overrides(
+    graph: onnx.GraphProto, floats: Sequence[str], own: object, wide: Sequence[str], widest: object
+) -> dict[str, list[dict[str, Any]]]:
+    """What the tensors of a graph are held as, beside the quantizer's defaults, as it reads that.
+
+    Weights of products: a scale per channel. Those of a LayerNormalization: as wide as its activations, which is all
+    that the HTP takes. What the nodes `wide` make: of 16 bits.
+    """
+    from onnxruntime.quantization import QuantType
+
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    told: dict[str, list[dict[str, Any]]] = {}
+    for node in (node for node in graph.node if node.name not in floats):
+        weight = constants.get(node.input[1]) if len(node.input) > 1 else None
+        if node.name in wide:
+            told |= {name: [{"quant_type": widest}] for name in node.output if name}
+        if weight is None:
+            continue
+        if node.op_type in ("Gemm", "MatMul") and len(weight.dims) == 2:
+            rows_first = not any(a.name == "transB" and a.i for a in node.attribute)
+            axis = PRODUCTS[node.op_type] if rows_first else 0
+            told[weight.name] = [{"axis": axis, "quant_type": QuantType.QInt8, "symmetric": True}]
+        elif node.op_type in ("LayerNormalization", "InstanceNormalization", "GroupNormalization"):
+            told[weight.name] = [{"quant_type": widest if node.name in wide else own}]
+    return told
+
+
+def _sizes(model: onnx.ModelProto) -> dict[str, int]:
+    """How many numbers a tensor has, of one item."""
+    import math
+
+    import onnx
+
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    return {
+        value.name: math.prod(dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim)
+        for value in (*graph.value_info, *graph.output)
+    }

@@ -1,0 +1,1 @@
+"""One file per runtime; the file name is its name."""

@@ -1,0 +1,1 @@
+"""One file per technique; the file name is its name."""
