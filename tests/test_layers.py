@@ -33,7 +33,13 @@ LAYERS = (
 )
 LEVEL = {folder: level for level, folders in enumerate(LAYERS) for folder in folders}
 # Which engine builds on which; no other engine imports another's files.
-BUILDS_ON = {("ethos_u", "litert"), ("executorch", "coreml"), ("tensorflow", "litert"), ("onnx", "tensorflow")}
+BUILDS_ON = {
+    ("ethos_u", "litert"),
+    ("executorch", "coreml"),
+    ("tensorflow", "litert"),
+    ("onnx", "tensorflow"),
+    ("qnn", "onnx"),
+}
 TOP = {"__init__.py", "__main__.py", "py.typed", "demo", "schedules.py"}  # the demo is a user's code that we ship
 CPU_LIMIT_S = 0.150
 HEAVY = "torch numpy onnx onnxruntime onnxscript openvino nncf tensorflow safetensors PIL scipy rich shtab vl_convert"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from edgecompress.commands.job_run import all_broke, artifact_of, no_proof, not_measured, out_folder
-from edgecompress.core import environments
-from edgecompress.core.errors import UNDECIDED, CheckFailed
+from edgecompress.core import environments, registry
+from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Choice, Outcome, Stage
 from edgecompress.core.version import __version__
@@ -60,7 +60,7 @@ def _request(job: Job, walk: PlanRun, race: Race | Count, choice: Choice, option
         date=_date(walk, choice),
         exit_code=_exit_code(walk, race, choice),
         not_measured=not_measured(walk, choice, options) if choice.stage else "",
-        versions=_versions(job),
+        versions=_versions(job, race),
         **_configuration(job, race),
         **_results(walk, race),
         choice=ChoiceFacts(variant=choice.stage, reason=choice.reason, table=choice.table, unmeasured=race.unmeasured),
@@ -133,11 +133,16 @@ def _line(outcome: Outcome) -> StageRow:
     }
 
 
-def _versions(job: Job) -> dict[str, str]:
-    calls, _ = plan.reached(job)
+def _versions(job: Job, race: Race | Count) -> dict[str, str]:
+    try:
+        calls, _ = plan.reached(job)
+    except InputError:  # what is profiled has shipped: its source may have gone since
+        calls = {}
     made = (v for v in job.target.value.variant if v.name in calls)
-    modules = {id(m): m for v in made for m in conversion.modules(job.target.value, v, calls[v.name]).values()}
-    versions = {name: version for m in modules.values() for name, version in environments.versions(m).items()}
+    modules = [m for v in made for m in conversion.modules(job.target.value, v, calls[v.name]).values()]
+    modules += [registry.load("runtimes", each.runtime) for each in race.entrants]
+    once = {id(module): module for module in modules}
+    versions = {name: version for m in once.values() for name, version in environments.versions(m).items()}
     return {"edgecompress": __version__, **versions}
 
 

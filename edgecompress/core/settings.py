@@ -398,6 +398,7 @@ class Device:
     blocks: Mapping[str, int] = field(
         default_factory=dict
     )  # "runtime-precision" -> channels that its kernels do at once
+    export: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # runtime -> options of its export for it
     options: Mapping[str, Any] = field(default_factory=dict)  # of the transport and the sensors
 
     def __post_init__(self) -> None:

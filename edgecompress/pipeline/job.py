@@ -58,7 +58,9 @@ class Job:
     def unmeasured(self) -> str:
         """Why nothing is measured, or ""."""
         if self.at_hand:
-            return ""
+            target = self.target.value
+            stand_ins = [registry.runtime(each.runtime or target.runtime).simulated for each in target.variant]
+            return f"{stand_ins[0]} stands in for {self.device.name}" if all(stand_ins) else ""
         runs_on = " or ".join(self.target.value.platforms)
         return f"this machine is {self.context.device['platform']}, the target runs on {runs_on}"
 

@@ -213,6 +213,7 @@ def reached(job: Job) -> tuple[dict[str, list[Call]], dict[str, str]]:
             calls[variant.name] = conversion.steps(job.target.value, variant, job.resolved.kind, _where(job, variant))
             _check_machine(job, variant)
             _check_import(job, variant, calls[variant.name])
+            _check_bits(job, variant, calls[variant.name])
         except NoPath as error:
             calls.pop(variant.name, None)
             left_out[variant.name] = error
@@ -228,6 +229,14 @@ def _check_import(job: Job, variant: Variant, calls: Sequence[Call]) -> None:
             if lacking := environments.missing(module):
                 what = f"{who} needs {', '.join(lacking)}, not installed; run: {environments.install_command(module)}"
                 raise NoPath(f"{job.target.path}: variant {variant.name}", what)
+
+
+def _check_bits(job: Job, variant: Variant, calls: Sequence[Call]) -> None:
+    """Raises NoPath where the bits of each layer are to be chosen by what it loses, which a file does not tell."""
+    goals = [goal for call, options in calls if (goal := variant_stages.goal_of(call, options))]
+    if not job.resolved.torch and any(goal.quantity == "bits" for goal in goals):
+        what = "bits needs what each layer loses, which only a torch source tells; name the layers that get more"
+        raise NoPath(f"{job.target.path}: variant {variant.name}", what)
 
 
 def _where(job: Job, variant: Variant) -> str:

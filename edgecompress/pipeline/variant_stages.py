@@ -42,7 +42,8 @@ def add(
     """
     at, own, made, used = start or SOURCE, bool(start), list[str](), list[str]()
     dynamic = job.open_axes(variant.runtime or job.target.value.runtime)
-    for index, (call, options) in enumerate(calls):
+    for index, (call, given) in enumerate(calls):
+        options = _for_device(job, call, given)
         closed = call == TRACE and dynamic != job.resolved.dynamic
         own = own or call.endswith(":apply") or bool(options) or closed
         name = f"{variant.name}/{_short(call)}" if own else _short(call)
@@ -55,7 +56,7 @@ def add(
             step = _aligned(job, variant, _step(job, name, (call, options), at, dynamic), stages)
             if "dense" in step.inputs and (teacher := _teacher(job, variant, options, stages, pupils)):
                 step = dataclasses.replace(step, inputs={**step.inputs, "dense": teacher})
-            goal = _goal(step)
+            goal = goal_of(step.call, step.options)
             if goal and goal.quantity == "bits":
                 stages[name] = _bit_budget(job, variant, (step, goal), calls[index + 1 :], stages)
             elif goal:
@@ -65,6 +66,15 @@ def add(
         made += [name] if call.endswith(":apply") else []
         at = name
     return at, made
+
+
+def _for_device(job: Job, call: str, options: dict[str, Json]) -> dict[str, Json]:
+    """The options of a call, over those that the device's file has for an export. Raises ConfigError."""
+    runtime = call.removeprefix("runtimes.").removesuffix(":export")
+    own = job.device.value.export.get(runtime, {}) if call == f"runtimes.{runtime}:export" else {}
+    if own:
+        config.build(registry.load("runtimes", runtime).Options, own, f"{job.device.path}: export.{runtime}")
+    return {**own, **options}
 
 
 def _teacher(job: Job, variant: Variant, options: Mapping[str, Json], stages: Steps, pupils: tuple[str, ...]) -> str:
@@ -139,12 +149,12 @@ def _training(job: Job) -> Stage:
     )
 
 
-def _goal(stage: Stage) -> Goal | None:
-    """What the technique of a stage is to measure, where it is asked for that."""
-    called = registry.step(stage.call)
-    if called.goal is None or called.options is None or not stage.call.endswith(":apply"):
+def goal_of(call: str, options: Mapping[str, Json]) -> Goal | None:
+    """What the technique of a call is to measure, where it is asked for that."""
+    called = registry.step(call)
+    if called.goal is None or called.options is None or not call.endswith(":apply"):
         return None
-    return called.goal(config.build(called.options, stage.options, stage.name))
+    return called.goal(config.build(called.options, options, call))
 
 
 def _bit_budget(
@@ -153,9 +163,8 @@ def _bit_budget(
     """The search for the bits of each layer; raises ConfigError where a diagnosis cannot tell what each one loses."""
     (step, goal), runtime = step_and_goal, variant.runtime or job.target.value.runtime
     where = f"{job.target.path}: {step.name}: bits"
-    if not job.resolved.torch or not registry.runtime(runtime).tapped:
-        what = "the source is a file" if not job.resolved.torch else f"{runtime} does not return their outputs"
-        raise ConfigError(f"{where} needs what each layer loses, but {what}; give int8 = [...], the layers with 8 bits")
+    if not registry.runtime(runtime).tapped:
+        raise ConfigError(f"{where} needs what each layer loses, but {runtime} does not return their outputs")
     environments.require(registry.call(PROGRAM)[0], where)
     options = {key: value for key, value in step.options.items() if key != OPTION}
     plain = [dataclasses.replace(step, name=f"{step.name}/plain", options=options)]

@@ -44,9 +44,10 @@ def table(report: Report) -> TextTable:
     """Each variant's estimates, and what part they are of the first reference's."""
     shown = [(v, v.estimate) for v in report.variants if v.estimate]
     if shown and not any(estimate.clock_mhz for _, estimate in shown):
-        head = ("variant", "compiled for", "NPU operators", "CPU operators", "by")
-        placed = [(v.name, f"{e.system}, {e.accelerator}", e.npu_operators, e.cpu_operators, e.source) for v, e in shown]
-        return TextTable("On the NPU", head, tuple(tuple(map(str, row)) for row in placed))
+        columns = ("variant", "compiled for", "NPU + CPU operators", "by")
+        counts = (f"{estimate.npu_operators} + {estimate.cpu_operators}" for _, estimate in shown)
+        placed = ((v.name, f"{e.system}, {e.accelerator}", next(counts), e.source) for v, e in shown)
+        return TextTable("On the NPU", columns, tuple(placed))
     clocks = ", ".join(dict.fromkeys(f"{estimate.clock_mhz:g} MHz" for _, estimate in shown))
     head = ("variant", "cycles", f"at {clocks or DASH}", "SRAM", "flash", "MACs", "NPU + CPU operators")
     beside = next((v for v, _ in shown if v.reference and known(v.numbers[CYCLES])), None)

@@ -273,7 +273,8 @@ class Estimate(Part):
     """What the compiler `source` estimates of one inference under its settings.
 
     It is comparable with what was estimated under equal ones only. The numbers are None where no operator runs on the
-    accelerator, or the compiler estimates none (`reason`), and never count the operators in `fallback`: these stay on the CPU.
+    accelerator, or the compiler estimates none (`reason`), and never count the operators in `fallback`: these stay on
+    the CPU.
     """
 
     status: Literal["estimated"]

@@ -46,6 +46,8 @@ def calibrate(file: Path, items: Items, options: Calibrating, progress: Callable
         return ({inputs[name]: array for name, array in item.items()} for item in items())
 
     ranges = _extremes(safe, named)
+    if not ranges:  # all of it is of whole numbers
+        return {}
     name, (low, high) = next(iter(ranges.items()))
     if not is_finite((low, high)):
         raise StageFailed(f"int8: the input '{own[name]}' takes values from {low} to {high} on the calibration data")

@@ -14,16 +14,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from edgecompress.core.errors import StageFailed, brief, first_line
 
 if TYPE_CHECKING:
+    import onnx
     import onnxruntime
 
 PROVIDER = "QNNExecutionProvider"
+KIND, FILE = "htp", "model.onnx"  # an ONNX file whose numbers are those that the HTP computes in
+# What the HTP takes in half precision and not in whole numbers, by the bits of activations (scripts/htp_table.py)
+HALF = {8: ("ReduceLogSumExp",), 16: ("PRelu", "ReduceLogSumExp")}
 EMULATOR = "Qualcomm's HTP emulator"
+CONTEXT = "EPContext"  # the node that holds what was compiled
 TRACE = "qnn_op_trace.json"  # what the compiler writes of where each node went
 
+# fmt: off
 Soc = Literal[
-    *("SM8350", "SM8450", "SM8475", "SM8550", "SM8650", "SM8750", "SM8845", "SM8850"),
-    *("SC8380XP", "QCM6490", "QCS9100", "SA8255", "SA8295"),
+    "SM8350", "SM8450", "SM8475", "SM8550", "SM8650", "SM8750", "SM8845", "SM8850",
+    "SC8380XP", "QCM6490", "QCS9100", "SA8255", "SA8295",
 ]
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -127,18 +134,22 @@ def _told(error: Exception) -> str:
 
 def compiled(file: Path, context: Path, soc: str, how: onnxruntime.SessionOptions) -> Placement:
     """Writes the file compiled for a chip: `context` and its binary. Raises StageFailed where the compiler breaks."""
+    import onnx
+
     how.add_session_config_entry("ep.context_enable", "1")
     how.add_session_config_entry("ep.context_file_path", str(context))
     how.add_session_config_entry("ep.context_embed_mode", "0")
     with tempfile.TemporaryDirectory() as folder:
         session(file, soc, how, True, enable_framework_op_trace="1", framework_op_trace_dir=folder)
-        try:
-            told = json.loads((Path(folder) / TRACE).read_text(encoding="utf-8"))
-        except FileNotFoundError:  # where it takes no node at all
-            told = {}
-    nodes = told.get("unsupported_nodes", ())
-    own = [node for node in nodes if node["op_type"] not in ("QuantizeLinear", "DequantizeLinear")]
-    left = tuple(
-        Left(name=node["node_name"], type=node["op_type"], why=node["reason"].rstrip(".")) for node in own or nodes
-    )
-    return Placement(told.get("summary", {}).get("total_qnn_ops", 0), left)
+        trace = Path(folder) / TRACE
+        told = json.loads(trace.read_text(encoding="utf-8")) if trace.exists() else {}
+    reasons = {node["node_name"]: node["reason"].rstrip(".") for node in told.get("unsupported_nodes", ())}
+    # what is in the compiled file beside its context, or all where there is none: the trace does not list every node
+    after = onnx.load_model(context if context.exists() else file, load_external_data=False).graph.node
+    left = [node for node in after if node.op_type not in (CONTEXT, "QuantizeLinear", "DequantizeLinear")]
+    operators = told.get("summary", {}).get("total_qnn_ops", 0)
+    return Placement(operators, tuple(_left(node, reasons.get(node.name, "")) for node in left))
+
+
+def _left(node: onnx.NodeProto, why: str) -> Left:
+    return Left(name=node.name, type=node.op_type, why=why or "the compiler gives no reason")

@@ -11,6 +11,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.onnx import activation_ranges, kept_in_float, safe_names
 from edgecompress.engines.onnx.activation_ranges import Calibrating, Ranges
 from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
+from edgecompress.engines.qnn.htp import FILE, HALF, KIND
 from edgecompress.techniques import _int8
 from edgecompress.techniques._calibration import inputs_of, spread, used
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-KIND = "htp"  # an ONNX file whose numbers are those that the HTP computes in
-FILE = "model.onnx"
 OPSET = 17  # the first with LayerNormalization, which the HTP has as one operator
 WIDE = 65535  # levels of 16 bits
 PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}  # the axis of a weight along which its outputs lie
@@ -56,7 +55,7 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
         )
         coarse = kept_in_float.coarse(prepared, ranges, WIDE if bits > 8 else 255)
         found = [*to_their_ends(prepared, list(coarse)), *kept_in_float.masking(prepared, ranges)]
-        found += kept_in_float.behind(prepared)
+        found += kept_in_float.behind(prepared) + _half(prepared, bits)
         skipped += [name for name in dict.fromkeys(found) if name not in skipped]
         numbers = _quantize(prepared, request.out / FILE, ranges, skipped, bits, matching(prepared, wide))
     order_as(request.out / FILE, request.model.file(".onnx"))
@@ -65,6 +64,12 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
     if not is_quantized(request.out / FILE):
         facts["lost"] = "changed nothing in this model: it has no operator that the HTP computes in whole numbers"
     return Artifact(request.out, KIND, request.model.inputs, request.model.outputs, facts).write()
+
+
+def _half(file: Path, bits: int) -> list[str]:
+    import onnx
+
+    return [node.name for node in onnx.load_model(file).graph.node if node.op_type in HALF[bits]]
 
 
 def _whole_norms(file: Path) -> Path:

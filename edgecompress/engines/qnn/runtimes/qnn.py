@@ -11,12 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.core.plain_text import plural
 from edgecompress.engines.onnx import external, layer_outputs
-from edgecompress.engines.onnx import precision as onnx_precision
 from edgecompress.engines.onnx import session as onnx_session
-from edgecompress.engines.qnn import htp, quantization
-from edgecompress.formats.precision import walk
+from edgecompress.engines.qnn import htp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,13 +31,13 @@ FIXED = True
 NOT_OPENED = "is a compiled program for Qualcomm's emulator; if you trust its author, run `edgecompress verify`"
 NO_ARENA = "Qualcomm's compiler does not report its memory plan"
 NO_EMPTY = "its speed on an emulator says nothing"
-READS: tuple[str, ...] = (quantization.KIND,)
+READS: tuple[str, ...] = (htp.KIND,)
 
 SIMULATED = htp.EMULATOR  # what runs it here: its speed says nothing
 ESTIMATES = "the operators that Qualcomm's compiler places"  # of each artifact
 NO_TIMES = "emulated: nothing was measured"
 
-CONTEXT, FILE = "model_ctx.onnx", quantization.FILE  # for the NPU; what it was compiled from, which a CPU can run
+CONTEXT, FILE = "model_ctx.onnx", htp.FILE  # for the NPU; what it was compiled from, which a CPU can run
 SHOWN = 5  # operators that an error names
 
 
@@ -83,13 +80,12 @@ def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:
 def _compile(folder: Path, soc: htp.Soc, fallback: bool) -> dict[str, Any]:
     """Compiles a folder's file; returns the facts."""
     placed = htp.compiled(folder / FILE, folder / CONTEXT, soc, onnx_session.options(1))
-    if placed.left and not fallback or not (folder / CONTEXT).exists():
+    if (placed.left and not fallback) or not (folder / CONTEXT).exists():
         named = ", ".join(f"{op['name']} ({op['type']}: {op['why']})" for op in placed.left[:SHOWN])
         more = f" and {len(placed.left) - SHOWN} more" if len(placed.left) > SHOWN else ""
-        remedy = "export = { fallback = true } lets the CPU run them" if placed.operators else "no operator is left for it"
-        raise StageFailed(
-            f"runtime qnn: the HTP of {soc} does not take {plural(len(placed.left), 'operator')}: {named}{more}; {remedy}"
-        )
+        remedy = "export = { fallback = true } lets the CPU run them"
+        remedy = remedy if placed.operators else "it takes none of the net"
+        raise StageFailed(f"runtime qnn: the HTP of {soc} does not take {named}{more}; {remedy}")
     chip = htp.CHIPS[soc]
     compiled = {"source": htp.compiler(), "accelerator": f"HTP v{chip.htp}", "system": soc}
     counts = {"npu_operators": placed.operators, "cpu_operators": len(placed.left), "fallback": list(placed.left)}
@@ -112,6 +108,9 @@ def kernels(operation: Operation, precision: str) -> Kernels:
 
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
     """That of the file that was compiled; its floats are of half precision on the HTP."""
+    from edgecompress.engines.onnx import precision as onnx_precision
+    from edgecompress.formats.precision import walk
+
     counted = walk.weights_and_computes(onnx_precision.net(artifact.file(FILE)))
     weights, computes = ({} for _ in counted)  # type: ignore[var-annotated]
     for told, own in zip(counted, (weights, computes), strict=True):
@@ -156,7 +155,7 @@ def tapped(request: Request) -> Artifact:
         before.mkdir()
         scratch.mkdir()
         (before / FILE).write_bytes(model.file(FILE).read_bytes())
-        net = dataclasses.replace(model, path=before, kind=quantization.KIND)
+        net = dataclasses.replace(model, path=before, kind=htp.KIND)
         found = layer_outputs.tapped(dataclasses.replace(request, inputs={**request.inputs, "model": net}, out=scratch))
         (request.out / FILE).write_bytes((scratch / FILE).read_bytes())
     facts = _compile(request.out, model.facts["soc"], fallback=bool(model.facts["fallback"]))

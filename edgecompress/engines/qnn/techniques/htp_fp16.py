@@ -6,12 +6,12 @@ import shutil
 from dataclasses import dataclass
 
 from edgecompress.core.model import CARD, Artifact, Promise, Request
-from edgecompress.engines.qnn import quantization
+from edgecompress.engines.qnn import htp
 
 REQUIRES = ("onnx", "onnxruntime>=1.31")
 EXTRA = "qnn"
 READS: tuple[str, ...] = ("onnx",)
-WRITES = quantization.KIND
+WRITES = htp.KIND
 PROVIDES = "fp16"
 NEEDS: tuple[str, ...] = ()
 
@@ -30,4 +30,4 @@ def apply(request: Request) -> Artifact:
     """The model as it is, for the HTP; input: "model"."""
     model = request.model
     shutil.copytree(model.path, request.out, ignore=shutil.ignore_patterns(CARD), dirs_exist_ok=True)
-    return Artifact(request.out, quantization.KIND, model.inputs, model.outputs).write()
+    return Artifact(request.out, htp.KIND, model.inputs, model.outputs).write()

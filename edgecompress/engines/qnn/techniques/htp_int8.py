@@ -1,20 +1,21 @@
-"""Static int8 for the HTP by ONNX Runtime's QNN recipe: all operators, weights per channel, ranges from real samples."""
+"""Static int8 for the HTP by ONNX Runtime's QNN recipe: all operators, weights per channel, real ranges."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Goal, Request
-from edgecompress.engines.qnn import quantization
+from edgecompress.core.model import Artifact, Goal, Promise, Request
+from edgecompress.engines.qnn import htp, quantization
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples
 
 REQUIRES = ("onnx", "onnxruntime>=1.31", "sympy")
 EXTRA = "qnn"
 READS: tuple[str, ...] = ("onnx",)
-WRITES = quantization.KIND
+WRITES = htp.KIND
 PROVIDES = "int8"
 NEEDS: tuple[str, ...] = ("samples",)
 
@@ -40,15 +41,18 @@ class Options:
             raise ValueError("bits chooses the nodes that are wide; give one of them")
 
 
-promises = _int8.promises
-
-
 def kept(options: Mapping[str, Json], layers: Sequence[_skipped_layers.SensitiveLayer]) -> dict[str, Json]:
     """The options with the outputs of those layers in 16 bits."""
     return _skipped_layers.kept_as_patterns(options, layers, "wide")
 
 
 FINER = {16: kept}
+
+
+def promises(options: Options) -> Promise:
+    """Int8 weights, multiplied with int8 activations, or as many of those as `wide` and `bits` leave."""
+    promise = _int8.promises(options)
+    return dataclasses.replace(promise, operators=0.0) if options.wide or options.bits else promise
 
 
 def goal(options: Options) -> Goal | None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Promise, Request
-from edgecompress.engines.qnn import quantization
+from edgecompress.engines.qnn import htp, quantization
 from edgecompress.techniques import _activation_ranges, _skipped_layers
 from edgecompress.techniques._calibration import check_samples
 
 REQUIRES = ("onnx", "onnxruntime>=1.31", "sympy")
 EXTRA = "qnn"
 READS: tuple[str, ...] = ("onnx",)
-WRITES = quantization.KIND
+WRITES = htp.KIND
 PROVIDES = "int8-a16"
 NEEDS: tuple[str, ...] = ("samples",)
 
@@ -37,8 +38,8 @@ kept = _skipped_layers.kept_as_patterns
 
 
 def promises(options: Options) -> Promise:
-    """Int8 weights, multiplied with 16-bit activations."""
-    return _skipped_layers.promise("int8", "int16", options.skip)
+    """Int8 weights, multiplied with 16-bit activations; tables of embeddings, which are activations, have 16 too."""
+    return dataclasses.replace(_skipped_layers.promise("int8", "int16", options.skip), share=0.0)
 
 
 def rungs(options: Mapping[str, Json]) -> list[tuple[str, dict[str, Json]]]:
