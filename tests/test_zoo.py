@@ -34,6 +34,7 @@ PROMISED = {  # what is known to work upstream: no cell of these may be expected
     "openvino": set(PRECISIONS),
     "litert": set(PRECISIONS),
     "ethos_u": set(PRECISIONS),
+    "qnn": {"int8"},
     "executorch": set(PRECISIONS),
     "coreml": {"fp32"},
     "torchinductor": {"fp32"},

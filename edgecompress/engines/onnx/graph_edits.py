@@ -166,6 +166,27 @@ def reading(file: Path, names: Sequence[str], products: bool = True) -> list[str
     return [node.name for node in readers if node.op_type in PRODUCTS or not products]
 
 
+def free_outputs(file: Path, nodes: Sequence[str]) -> None:
+    """Takes away what quantizes the outputs of `nodes`: between two such pairs ONNX Runtime makes a float node int8."""
+    import onnx
+
+    model = onnx.load_model(file)
+    graph = model.graph
+    made = {output for node in graph.node if node.name in nodes for output in node.output}
+    ends = {value.name for value in graph.output}
+    pairs: dict[str, str] = {}
+    for quantize in [n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] in made]:
+        back = [n for n in graph.node if n.input and n.input[0] == quantize.output[0]]
+        if ends.isdisjoint(name for n in back for name in n.output):
+            pairs |= {n.output[0]: quantize.input[0] for n in back}
+            for node in (*back, quantize):
+                graph.node.remove(node)
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = pairs.get(name, name)
+    onnx.save_model(model, file)
+
+
 def order_as(file: Path, source: Path) -> None:
     """Brings the nodes of `file` into the order in which `source` computes the same tensors: tools sort them anew.
 

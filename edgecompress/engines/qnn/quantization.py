@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.onnx import activation_ranges, kept_in_float, safe_names
 from edgecompress.engines.onnx.activation_ranges import Calibrating, Ranges
-from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
+from edgecompress.engines.onnx.graph_edits import (
+    free_outputs,
+    is_quantized,
+    matching,
+    order_as,
+    prepare,
+    reading,
+    to_their_ends,
+)
 from edgecompress.engines.qnn.htp import FILE, HALF, KIND
 from edgecompress.techniques import _int8
 from edgecompress.techniques._calibration import inputs_of, spread, used
@@ -126,6 +134,8 @@ def _quantize(
         extra_options=how.extra_options,
     )
     safe_names.restore_in(out, own)
+    if skipped:
+        free_outputs(out, skipped)
     sizes = _sizes(model)
     return {node.name: sizes.get(node.output[0], 1) for node in model.graph.node if node.name not in floats}
 

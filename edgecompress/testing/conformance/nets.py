@@ -22,7 +22,7 @@ SPLITS = ("calibrate", "select", "test")
 
 
 def net(kind: str, folder: Path) -> Artifact:
-    """A small net of a kind: built here, or exported by the runtime whose format it is."""
+    """A small net of a kind: built here, exported by the runtime whose format it is, or made by a technique alone."""
     out = folder / f"net-{kind}"
     if out.exists():
         return Artifact.read(out)
@@ -36,10 +36,12 @@ def net(kind: str, folder: Path) -> Artifact:
     if kind in makers:
         out.mkdir(parents=True)
         return makers[kind](out)
-    runtime = next((m for _, m in registry.every("runtimes") if kind == m.FORMAT), None)
-    assert runtime and runtime.READS, f"the conformance suite has no net of kind '{kind}', and no runtime makes one"
-    options = config.build(runtime.Options, {}, kind) if hasattr(runtime, "Options") else {}
-    return stage(runtime.export, {"model": net(runtime.READS[0], folder)}, out, options)
+    runtimes = [(m, m.export) for _, m in registry.every("runtimes") if kind == m.FORMAT and m.READS]
+    techniques = [(m, m.apply) for _, m in registry.every("techniques") if kind == m.WRITES and not m.NEEDS]
+    assert runtimes or techniques, f"the conformance suite has no net of kind '{kind}', and nothing makes one"
+    maker, make = (*runtimes, *techniques)[0]
+    options = config.build(maker.Options, {}, kind) if hasattr(maker, "Options") else {}
+    return stage(make, {"model": net(maker.READS[0], folder)}, out, options)
 
 
 def _null_net(out: Path) -> Artifact:

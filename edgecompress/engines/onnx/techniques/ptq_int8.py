@@ -12,7 +12,15 @@ from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.onnx import kept_in_float, safe_names
 from edgecompress.engines.onnx.activation_ranges import Ranges, calibrate, is_finite
-from edgecompress.engines.onnx.graph_edits import is_quantized, matching, order_as, prepare, reading, to_their_ends
+from edgecompress.engines.onnx.graph_edits import (
+    free_outputs,
+    is_quantized,
+    matching,
+    order_as,
+    prepare,
+    reading,
+    to_their_ends,
+)
 from edgecompress.techniques import _activation_ranges, _int8, _skipped_layers
 from edgecompress.techniques._calibration import check_samples, inputs_of, spread, used
 
@@ -128,7 +136,7 @@ def _quantize(prepared: Path, out: Path, how: tuple[Options, Ranges, list[str]])
     )
     safe_names.restore_in(out, own)
     if skipped:
-        _free(out, skipped)
+        free_outputs(out, skipped)
 
 
 def _scales(prepared: Path, floats: Sequence[str], options: Options) -> dict[str, list[Scale]]:
@@ -176,24 +184,3 @@ def _scaled(axis: int | None, scale: np.float32) -> Scale:
 
     entry: Scale = {"scale": np.array(scale), "zero_point": np.array(0, np.int8)}
     return entry if axis is None else {"axis": axis, **entry}
-
-
-def _free(file: Path, nodes: Sequence[str]) -> None:
-    """Takes away what quantizes the outputs of `nodes`: between two such pairs ONNX Runtime makes a float node int8."""
-    import onnx
-
-    model = onnx.load_model(file)
-    graph = model.graph
-    made = {output for node in graph.node if node.name in nodes for output in node.output}
-    ends = {value.name for value in graph.output}
-    pairs: dict[str, str] = {}
-    for quantize in [n for n in graph.node if n.op_type == "QuantizeLinear" and n.input[0] in made]:
-        back = [n for n in graph.node if n.input and n.input[0] == quantize.output[0]]
-        if ends.isdisjoint(name for n in back for name in n.output):
-            pairs |= {n.output[0]: quantize.input[0] for n in back}
-            for node in (*back, quantize):
-                graph.node.remove(node)
-    for node in graph.node:
-        for index, name in enumerate(node.input):
-            node.input[index] = pairs.get(name, name)
-    onnx.save_model(model, file)
