@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import importlib.util
 import json
 import os
 import random
@@ -129,6 +130,11 @@ def _no_ortweb() -> str:
     return "" if _web_ort.cached() else f"no ONNX Runtime Web in the cache: `{command}` fetches it"
 
 
+def _no_qnn() -> str:
+    found = importlib.util.find_spec("onnxruntime_qnn")
+    return "" if found else "onnxruntime-qnn is not installed (make setup TARGET=snapdragon)"
+
+
 NEEDS: dict[str, Callable[[], str]] = {
     "shared": _no_shared,
     "qemu": _no_qemu,
@@ -139,6 +145,7 @@ NEEDS: dict[str, Callable[[], str]] = {
     "jdk": _no_jdk,
     "android": _no_android,
     "node": _no_node,
+    "qnn": _no_qnn,
     "adbd": adbd.unavailable,
     "sshd": sshd.unavailable,
     "swift": swiftlang.unavailable,

@@ -254,7 +254,9 @@ def test_a_variant_that_the_source_does_not_reach_is_left_out_with_its_reason(tm
     row = dict(made.race.step({}).table)["openvino-fp32"]
     assert row["verdict"] == "unreached" and row["reason"] == made.race.left_out["openvino-fp32"]
     asked = job(str(tmp_path / "net.tflite"), "x86", data=str(tmp_path))
-    assert "ai-edge-litert" in report_request._versions(asked, plan.ranking(asked, ())), "what was not reached is in no report's way"
+    assert "ai-edge-litert" in report_request._versions(asked, plan.ranking(asked, ())), (
+        "what was not reached is in no report's way"
+    )
     with pytest.raises(NoPath, match=r"x86\.toml: variant executorch-fp32: no path from tflite to pte"):
         plan.deploy(job(str(tmp_path / "net.tflite"), "x86", data=str(tmp_path), only=["executorch-fp32"]))
 

@@ -10,7 +10,7 @@ from edgecompress.engines.onnx.activation_ranges import Ranges, is_finite
 from edgecompress.techniques import _int8, _tail
 
 MASK = -1000.0  # what goes so far below, and not above, is a mask (-1e4, the least float): it leaves no scale to others
-MASKING = {"Add", "Mul", "Sub", "Where"}  # what makes or lays on one
+MASKING = {"Add", "Gemm", "Mul", "Sub", "Where"}  # what makes or lays on one
 ROLES: dict[str, _tail.Role] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"), "layer"),
     **dict.fromkeys(("TopK", "NonMaxSuppression"), "choice"),

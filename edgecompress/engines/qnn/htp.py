@@ -146,7 +146,8 @@ def compiled(file: Path, context: Path, soc: str, how: onnxruntime.SessionOption
     reasons = {node["node_name"]: node["reason"].rstrip(".") for node in told.get("unsupported_nodes", ())}
     # what is in the compiled file beside its context, or all where there is none: the trace does not list every node
     after = onnx.load_model(context if context.exists() else file, load_external_data=False).graph.node
-    left = [node for node in after if node.op_type not in (CONTEXT, "QuantizeLinear", "DequantizeLinear")]
+    scaling = () if context.exists() else ("QuantizeLinear", "DequantizeLinear")
+    left = [node for node in after if node.op_type not in (CONTEXT, *scaling)]
     operators = told.get("summary", {}).get("total_qnn_ops", 0)
     return Placement(operators, tuple(_left(node, reasons.get(node.name, "")) for node in left))
 

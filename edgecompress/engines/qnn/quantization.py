@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 OPSET = 17  # the first with LayerNormalization, which the HTP has as one operator
 WIDE = 65535  # levels of 16 bits
+BACK = "DequantizeLinear"
 PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}  # the axis of a weight along which its outputs lie
 
 
@@ -74,6 +75,15 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
     return Artifact(request.out, KIND, request.model.inputs, request.model.outputs, facts).write()
 
 
+def _without_scale(file: Path, ranges: Ranges) -> Iterator[str]:
+    """The nodes that read a number without an end: a mask of the least float, which no scale holds."""
+    import onnx
+
+    for node in onnx.load_model(file).graph.node:
+        if any(name in ranges and not activation_ranges.is_finite(ranges[name]) for name in node.input):
+            yield node.name
+
+
 def _half(file: Path, bits: int) -> list[str]:
     import onnx
 
@@ -101,7 +111,7 @@ def _quantize(
     from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
     from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
-    floats = [*skipped, *reading(prepared, skipped)]
+    floats = [*skipped, *reading(prepared, skipped), *_without_scale(prepared, ranges)]
     safe, own = safe_names.safe_copy(prepared)
     data = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
@@ -136,8 +146,31 @@ def _quantize(
     safe_names.restore_in(out, own)
     if skipped:
         free_outputs(out, skipped)
+        _whole_constants(prepared, out, floats)
     sizes = _sizes(model)
     return {node.name: sizes.get(node.output[0], 1) for node in model.graph.node if node.name not in floats}
+
+
+def _whole_constants(prepared: Path, file: Path, floats: Sequence[str]) -> None:
+    """Gives the nodes `floats` their constants as floats, where others read the same ones as integers."""
+    import onnx
+
+    whole = {tensor.name: tensor for tensor in onnx.load_model(prepared).graph.initializer}
+    model = onnx.load_model(file)
+    back = {
+        node.output[0]: node.input[0].removesuffix("_quantized") for node in model.graph.node if node.op_type == BACK
+    }
+    known = {tensor.name for tensor in model.graph.initializer}
+    for node in (node for node in model.graph.node if node.name in floats):
+        for index, name in enumerate(node.input):
+            if (constant := back.get(name, "")) in whole:
+                node.input[index] = constant
+                model.graph.initializer.extend([whole[constant]] if constant not in known else [])
+                known.add(constant)
+    read = {name for node in model.graph.node for name in node.input} | {value.name for value in model.graph.output}
+    for node in [node for node in model.graph.node if node.op_type == BACK and node.output[0] not in read]:
+        model.graph.node.remove(node)
+    onnx.save_model(model, file)
 
 
 def _overrides(

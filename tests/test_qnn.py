@@ -1,0 +1,319 @@
+"""Snapdragon's NPU: what Qualcomm's compiler places, what its emulator answers, in each precision and on each chip."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import prove
+import pytest
+
+from edgecompress.core import catalog, environments, registry
+from edgecompress.core.errors import EdgeError, MissingDependency, StageFailed
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.core.operations import Operation
+from edgecompress.data import compiler_estimates, tensors
+from edgecompress.engines.qnn import htp, kernels, placed
+from edgecompress.engines.qnn.runtimes import qnn
+from edgecompress.engines.qnn.techniques import htp_fp16, htp_int8, htp_int8_a16
+from edgecompress.formats.precision import facts
+
+pytestmark = [pytest.mark.slow, pytest.mark.qnn]
+
+ITEMS = 16
+Make = Callable[..., Artifact]
+
+
+def net(folder: Path, tail: str = "Relu") -> Artifact:
+    """Two convolutions, a norm, an operator of the type `tail`, a matrix product: x [1, 3, 8, 8] -> y [1, 4]."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(1)
+    shapes = {"w1": (16, 3, 3, 3), "w2": (16, 16, 3, 3), "w3": (16, 4), "scale": (16,), "bias": (16,)}
+    weights = {n: (rng.normal(size=s) * 2 / np.prod(s[1:]) ** 0.5).astype(np.float32) for n, s in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], "relu"),
+        helper.make_node("Conv", ["b", "w2"], ["c"], "conv2", pads=[1, 1, 1, 1]),
+        helper.make_node(tail, ["c"], ["d"], "tail"),
+        helper.make_node("GlobalAveragePool", ["d"], ["e"], "pool"),
+        helper.make_node("Flatten", ["e"], ["f"], "flatten"),
+        helper.make_node("LayerNormalization", ["f", "scale", "bias"], ["g"], "norm"),
+        helper.make_node("MatMul", ["g", "w3"], ["y"], "product"),
+    ]
+    ends = [TensorSpec("x", (1, 3, 8, 8)), TensorSpec("y", (1, 4))]
+    values = [helper.make_tensor_value_info(s.name, TensorProto.FLOAT, s.shape) for s in ends]
+    graph = helper.make_graph(
+        nodes, "net", values[:1], values[1:], [numpy_helper.from_array(w, n) for n, w in weights.items()]
+    )
+    folder.mkdir(parents=True)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), folder / "model.onnx"
+    )
+    return Artifact(folder, "onnx", tuple(ends[:1]), tuple(ends[1:])).write()
+
+
+def items(seed: int) -> np.ndarray:
+    drawn: np.ndarray = np.random.default_rng(seed).normal(size=(ITEMS, 3, 8, 8)).astype(np.float32)
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """`made(technique, soc=..., tail=..., fallback=..., options)`: the net compiled for a chip, each once."""
+    folder, known = tmp_path_factory.mktemp("qnn"), dict[str, Artifact]()
+
+    def make(
+        technique: Any, soc: str = "SM8650", tail: str = "Relu", fallback: bool = False, **options: Any
+    ) -> Artifact:
+        key = f"{technique.__name__} {soc} {tail} {fallback} {options}"
+        if key not in known:
+            place = Path(tempfile.mkdtemp(dir=folder))
+            source = net(place / "source", tail)
+            tensors.write_split(place / "samples/calibrate", {"x": items(0)})
+            samples = Artifact(place / "samples", "samples", source.inputs).write()
+            for name in ("small", "out"):
+                (place / name).mkdir()
+            inputs = {"model": source, "samples": samples}
+            small = technique.apply(Request(inputs, place / "small", technique.Options(**options)))
+            how = qnn.Options(soc=soc, fallback=fallback)  # type: ignore[arg-type]
+            known[key] = qnn.export(Request({"model": small}, place / "out", how))
+        return known[key]
+
+    return make
+
+
+def answers(artifact: Artifact, seed: int = 5) -> np.ndarray:
+    session = qnn.open(artifact, 1)
+    try:
+        return np.concatenate([session.run({"x": x[None]})["y"] for x in items(seed)])
+    finally:
+        session.close()
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], np.ndarray]:
+    import onnxruntime
+
+    def run(tail: str = "Relu") -> np.ndarray:
+        file = net(tmp_path_factory.mktemp("truth") / "net", tail).file(".onnx")
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        return np.concatenate([session.run(None, {"x": x[None]})[0] for x in items(5)])
+
+    return run
+
+
+def sqnr(right: np.ndarray, ours: np.ndarray) -> float:
+    return float(10 * np.log10((right**2).sum() / ((right - ours) ** 2).sum()))
+
+
+# --------------------------------------------------------------------------- precisions
+
+
+def test_sixteen_bits_are_nearer_than_eight_in_all_layers_and_in_some(made: Make, truth: Any) -> None:
+    near = {
+        "int8": sqnr(truth(), answers(made(htp_int8))),
+        "mixed": sqnr(truth(), answers(made(htp_int8, wide=("conv2", "norm", "product")))),
+        "a16": sqnr(truth(), answers(made(htp_int8_a16))),
+        "fp16": sqnr(truth(), answers(made(htp_fp16))),
+    }
+    assert 25 < near["int8"] < min(near["mixed"], near["a16"]) - 1 and near["fp16"] > 50  # int8 weights end before that
+
+
+def test_the_file_says_what_it_is_computed_in(made: Make) -> None:
+    told = {name: facts.of(made(t)) for name, t in (("int8", htp_int8), ("a16", htp_int8_a16), ("fp16", htp_fp16))}
+    assert {name: facts.main(each) for name, each in told.items()} == {"int8": "int8", "a16": "int8", "fp16": "fp16"}
+    assert {name: set(each["computes"] or ()) for name, each in told.items()} == {
+        "int8": {"int8"},
+        "a16": {"int16"},
+        "fp16": {"fp16"},
+    }
+
+
+def test_a_node_that_is_skipped_is_computed_in_half_precision_on_the_npu(made: Make, truth: Any) -> None:
+    artifact = made(htp_int8, skip=("conv2",))
+    assert artifact.facts["fallback"] == []
+    assert facts.of(artifact)["computes"]["fp16"] >= 1  # type: ignore[index]
+    assert sqnr(truth(), answers(artifact)) > 25
+
+
+@pytest.mark.parametrize("least", [-1e4, -1e9, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("technique", [htp_int8, htp_int8_a16, htp_fp16])
+def test_a_mask_leaves_the_other_numbers_their_scale(technique: Any, least: float, tmp_path: Path) -> None:
+    """Attention with a mask far below its scores: by one scale for both all scores would be one number."""
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["s"], "scores"),
+        helper.make_node("Mul", ["m", "least"], ["low"], "mask"),
+        helper.make_node("Add", ["s", "low"], ["masked"], "laid"),
+        helper.make_node("Softmax", ["masked"], ["p"], "softmax"),
+        helper.make_node("MatMul", ["p", "w"], ["y"], "product"),
+    ]
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.normal(size=(8, 8)).astype(np.float32), "w")]
+    weights += [numpy_helper.from_array(np.float32(least), "least")]
+    x, m, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 2, 8]) for n in "xmy")
+    model = helper.make_model(helper.make_graph(nodes, "net", [x, m], [y], weights), ir_version=10)
+    model.opset_import[0].version = 20
+    for name in ("net", "small", "out"):
+        (tmp_path / name).mkdir()
+    onnx.save(model, tmp_path / "net/model.onnx")
+    specs = tuple(TensorSpec(n, (1, 2, 8)) for n in "xmy")
+    source = Artifact(tmp_path / "net", "onnx", specs[:2], specs[2:]).write()
+    drawn = {"x": rng.normal(size=(32, 2, 8)), "m": rng.integers(0, 2, (32, 2, 8))}
+    drawn = {name: array.astype(np.float32) for name, array in drawn.items()}
+    tensors.write_split(tmp_path / "samples/calibrate", drawn)
+    samples = Artifact(tmp_path / "samples", "samples", specs[:2]).write()
+    small = technique.apply(Request({"model": source, "samples": samples}, tmp_path / "small", technique.Options()))
+    session = qnn.open(qnn.export(Request({"model": small}, tmp_path / "out", qnn.Options())), 1)
+    right = onnxruntime.InferenceSession(tmp_path / "net/model.onnx", providers=["CPUExecutionProvider"])
+    feeds = [{name: array[i : i + 1] for name, array in drawn.items()} for i in range(32)]
+    ours = np.concatenate([session.run(feed)["y"] for feed in feeds])
+    assert sqnr(np.concatenate([right.run(None, feed)[0] for feed in feeds]), ours) > 25
+
+
+def test_a_file_that_came_quantized_is_compiled_as_it_is(made: Make, tmp_path: Path) -> None:
+    before = made(htp_int8)
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given/model.onnx").write_bytes(before.file(qnn.FILE).read_bytes())
+    given = Artifact(tmp_path / "given", "onnx", before.inputs, before.outputs).write()
+    for name in ("small", "out"):
+        (tmp_path / name).mkdir()
+    small = htp_int8.apply(Request({"model": given, "samples": given}, tmp_path / "small", htp_int8.Options()))
+    artifact = qnn.export(Request({"model": small}, tmp_path / "out", qnn.Options()))
+    assert artifact.facts["given"] is True
+    assert (answers(artifact) == answers(before)).all()
+
+
+# --------------------------------------------------------------------------- where the operators run
+
+
+def test_an_operator_that_the_npu_lacks_is_named_and_refuses_the_file(made: Make) -> None:
+    with pytest.raises(StageFailed, match=r"the HTP of SM8650 does not take tail \(Celu: .*Celu.*fallback = true"):
+        made(htp_int8, tail="Celu")
+
+
+def test_where_the_cpu_may_take_it_the_operator_is_told_and_the_answers_are_right(made: Make, truth: Any) -> None:
+    artifact = made(htp_int8, tail="Celu", fallback=True)
+    estimate = artifact.facts["estimate"]
+    assert [op["type"] for op in estimate["fallback"]] == ["Celu"] and estimate["npu_operators"] > 3
+    session = qnn.open(artifact, 1)
+    assert session.ops({}, 0)["fallback"] == artifact.facts["fallback"]
+    session.close()
+    assert sqnr(truth("Celu"), answers(artifact)) > 25
+
+
+def test_of_equal_variants_the_one_with_fewer_operators_on_the_cpu_is_first(made: Make) -> None:
+    left, whole = (made(htp_int8, **how).facts["estimate"] for how in ({"tail": "Celu", "fallback": True}, {}))
+    assert compiler_estimates.best({"left": left, "whole": whole}) == "whole"
+    assert compiler_estimates.behind({"left": left, "whole": whole}, "left").startswith("leaves 1 more operator")
+    assert "fewest operators" in compiler_estimates.why({"left": left, "whole": whole})
+    assert compiler_estimates.best({"one": whole, "other": whole}) == "one"
+
+
+SHORT = ("conv", "layernorm", "logsumexp", "prelu", "celu", "reduceprod", "softmax", "add (whole numbers)")
+
+
+@pytest.mark.parametrize("name", (prove.WHOLE and "all") or SHORT)
+def test_the_table_is_what_the_compiler_does(name: str) -> None:
+    pytest.importorskip("torch")
+    spec = importlib.util.spec_from_file_location("htp_table", Path(__file__).parent.parent / "scripts/htp_table.py")
+    assert spec and spec.loader
+    table = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(table)
+    for each in table.kernel_nets.NETS if name == "all" else [name]:
+        words, _, found = table.ask(each)
+        word = each.split(" ")[0]
+        assert word in words & placed.WORDS
+        for precision, left in found.items():
+            said = kernels.kernels(Operation(word, word), precision)
+            assert bool(said.outside) == bool(left), f"{each} in {precision}: {left}"
+
+
+def test_the_table_was_made_by_the_compiler_that_is_here() -> None:
+    assert htp.compiler() == placed.COMPILER, "python scripts/htp_table.py"
+
+
+# --------------------------------------------------------------------------- chips
+
+
+def test_answers_are_equal_from_session_to_session_and_generations_that_differ_are_seen(made: Make) -> None:
+    by_chip = {soc: answers(made(htp_int8, soc=soc)) for soc in ("SM8350", "SM8650", "SM8750")}
+    again = {soc: answers(made(htp_int8, soc=soc)) for soc in by_chip}
+    assert all((by_chip[soc] == again[soc]).all() for soc in by_chip)
+    assert not (by_chip["SM8350"] == by_chip["SM8650"]).all()  # v68 and v75 round otherwise
+    assert (by_chip["SM8650"] == by_chip["SM8750"]).all()
+
+
+def test_a_file_is_bound_to_its_chip_and_says_so(made: Make) -> None:
+    told = {soc: made(htp_int8, soc=soc).facts["estimate"] for soc in ("SM8350", "SM8750")}
+    assert {e["accelerator"] for e in told.values()} == {"HTP v68", "HTP v79"}
+    assert {e["system"] for e in told.values()} == {"SM8350", "SM8750"}
+    assert compiler_estimates.best(dict(told)) == ""  # not made under equal settings
+    stranger = dataclasses.replace(made(htp_int8), facts={**made(htp_int8).facts, "soc": "SM1"})
+    with pytest.raises(StageFailed, match="its chip 'SM1' is unknown"):
+        qnn.open(stranger, 1)
+
+
+@pytest.mark.parametrize("name", [n for n in catalog.names("devices") if n.startswith("snapdragon")])
+def test_a_device_names_a_chip_whose_generation_is_its_platform_s(name: str) -> None:
+    device = catalog.device(name).value
+    chip = htp.CHIPS[device.export["qnn"]["soc"]]
+    assert device.platform == f"snapdragon-v{chip.htp}"
+
+
+# --------------------------------------------------------------------------- layers, faults, what is missing
+
+
+def test_layers_are_told_with_their_answers_and_the_outputs_stay(made: Make, tmp_path: Path) -> None:
+    tapped = qnn.tapped(Request({"model": made(htp_int8)}, tmp_path))
+    rows = tapped.facts["taps"]
+    assert [row["operator"] for row in rows if row["type"] == "Conv"] == ["conv1", "conv2"]
+    assert {row["dtype"] for row in rows} == {"uint8"}
+    session = qnn.open(tapped, 1)
+    found = session.run({"x": items(5)[:1]})
+    assert all(np.isfinite(found[row["output"]]).all() for row in rows)
+    assert (found["y"] == answers(made(htp_int8))[:1]).all()
+
+
+def test_a_damaged_context_is_told_in_one_line(made: Make, tmp_path: Path) -> None:
+    artifact = made(htp_int8)
+    for file in artifact.files():
+        data = bytearray(file.read_bytes())
+        if file.suffix == ".bin":
+            data[len(data) // 3 : len(data) // 2] = b"\xff" * (len(data) // 2 - len(data) // 3)
+        (tmp_path / file.name).write_bytes(data)
+    with pytest.raises(EdgeError) as caught:
+        answers(dataclasses.replace(artifact, path=tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_where_the_emulator_does_not_start_one_line_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, made: Make
+) -> None:
+    artifact = made(htp_int8)
+    htp._devices.cache_clear()
+    monkeypatch.setattr("onnxruntime_qnn.get_library_path", lambda: "/nowhere/libqnn.so")
+    monkeypatch.setattr("onnxruntime.get_ep_devices", list)
+    with pytest.raises(StageFailed, match="emulator") as caught:
+        qnn.open(artifact, 1)
+    assert "\n" not in str(caught.value)
+    monkeypatch.undo()
+    htp._devices.cache_clear()
+
+
+def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: Mapping[str, str | None] = {"onnxruntime-qnn": None}
+    real = environments.version
+    monkeypatch.setattr(environments, "version", lambda name: known.get(name, real(name)))
+    with pytest.raises(MissingDependency, match=r"needs onnxruntime-qnn>=2.7, not installed; run: .*\[qnn\]"):
+        environments.require(registry.load("runtimes", "qnn"), "runtime 'qnn'")
