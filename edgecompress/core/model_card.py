@@ -43,16 +43,27 @@ class Packaged(TypedDict):
     platforms: Annotated[list[Short], Meta(max_length=64)]
 
 
+class Compiled(TypedDict):
+    """By which compiler, for which accelerator of which chip, the only one it runs on; how many operators it left."""
+
+    by: Label
+    accelerator: Label
+    chip: Label
+    cpu_operators: Annotated[int, Meta(ge=0)]
+
+
 class Runtime(TypedDict):
     """The model was verified and measured with it, and with `settings` of a session, by the engine's own names.
 
-    `threads`: those of an inference; left out: one. `also`: other runtimes that were tried: "ok", or what is wrong.
+    `threads`: those of an inference; left out: one. `compiled`: for an accelerator, to which that binds it.
+    `also`: other runtimes that were tried: "ok", or what is wrong.
     """
 
     name: Plugin
     version: Version
     settings: NotRequired[Annotated[dict[SettingName, Label | bool | float], Meta(max_length=64)]]
     threads: NotRequired[Annotated[int, Meta(ge=1, le=1024)]]
+    compiled: NotRequired[Compiled]
     also: NotRequired[Annotated[dict[Plugin, Text], Meta(max_length=16)]]
 
 

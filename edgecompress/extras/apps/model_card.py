@@ -100,6 +100,7 @@ def build(
             "version": _runtime_version(shipped),
             "settings": engine_settings.of(artifact, registry.runtime(shipped.runtime).settings),
             **({"threads": threads} if (threads := report.threads(shipped.variant)) > 1 else {}),
+            **({"compiled": compiled} if (compiled := _compiled(artifact)) else {}),
             **({"also": also} if also else {}),
         },
         "model": {"format": artifact.kind, "precision": _precision(variant), "main": _main(files), "files": files},
@@ -227,6 +228,14 @@ def spec(told: TensorSpec) -> cards.Spec:
         else None,
         "feeds": told.feeds,
     }
+
+
+def _compiled(artifact: Artifact) -> cards.Compiled | None:
+    """What a compiler says of it; None where none made it."""
+    if not (told := artifact.facts.get("estimate")):
+        return None
+    where = {"accelerator": told["accelerator"], "chip": told["system"], "cpu_operators": told["cpu_operators"]}
+    return cast("cards.Compiled", {"by": told["source"], **where})
 
 
 def _runtime_version(shipped: Shipped) -> str:

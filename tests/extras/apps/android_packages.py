@@ -18,16 +18,21 @@ from typing import Any
 import numpy as np
 import package_inputs
 
-from edgecompress.core.model import Artifact, Dim, Quantization, TensorSpec
+from edgecompress.core.model import Artifact, Dim, Quantization, Request, TensorSpec
 from edgecompress.core.settings import Preprocess, Spectrogram
 from edgecompress.data import preprocess, tensors
-from edgecompress.extras.apps import package
+from edgecompress.extras.apps import package, shipped_sample
 from edgecompress.extras.apps.packagers import _android_java
 
 HERE = Path(__file__).resolve().parent
 JVM = HERE / "android_jvm"  # Android's and the runtimes' classes, over folders and pipes
 PASSES = {"files": True, "processing": True, "inference": True, "labels": True}  # a self-test
-ENGINES = {"onnx": "ai/onnxruntime", "litert": "org/tensorflow/lite", "executorch": "org/pytorch/executorch"}
+ENGINES = {
+    "onnx": "ai/onnxruntime",
+    "qnn": "ai/onnxruntime",
+    "litert": "org/tensorflow/lite",
+    "executorch": "org/pytorch/executorch",
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def packed(shipped: Path, into: Path, **settings: Any) -> Opened:
 
 def values(opened: Opened, **changes: Any) -> dict[str, Any]:
     """What the templates of an opened package were given."""
-    flags = dict.fromkeys(("picture", "audio", "classifies", "single"), True)
+    flags = dict.fromkeys(("picture", "audio", "classifies", "single", "cpu_allowed"), True)
     texts = {"camel": "SmallPets", "name": "x", "version": "1.0.0", "runtime": "onnx", "runtime_version": "1"}
     texts |= {"namespace": opened.namespace, "model_sha256": "0", "engine_name": "X", "engine": "OnnxEngine"}
     parts = _android_java.parts(_android_java.facts(opened.card))
@@ -86,12 +91,18 @@ class Jvm:
     jar: Path
     work: Path
 
-    def __call__(self, command: str, folders: Sequence[Path], first: Sequence[Path] = ()) -> list[str]:
-        """What it answers to a command for each folder of assets; `first`: classes that win over the jar's."""
+    def __call__(
+        self, command: str, folders: Sequence[Path], first: Sequence[Path] = (), phone: Sequence[str] = ()
+    ) -> list[str]:
+        """What it answers to a command for each folder of assets; `first`: classes that win over the jar's.
+
+        `phone`: what the phone has, as properties.
+        """
         cache = self.work / "cache"
         cache.mkdir(exist_ok=True)
         places = os.pathsep.join(map(str, [*first, self.classes, self.jar]))
         pipe = [f"-Dpipe.python={sys.executable}", f"-Dpipe.script={HERE / 'android_pipe.py'}"]
+        pipe += [f"-D{each}" for each in phone]
         done = subprocess.run(
             ["java", "-Xshare:auto", *pipe, "-cp", places, "app.Run", command, str(cache), *map(str, folders)],
             capture_output=True, encoding="utf-8", timeout=300, check=False,
@@ -114,7 +125,9 @@ def jvm(opened: Opened, work: Path, engine: str) -> Jvm:
     replaced = {p.name for p in sources}  # what these tests need not replace is as its signature
     sources += [stubs / "android" / "content" / "Context.java"]
     sources += [
-        p for p in sorted((stubs / ENGINES["onnx"]).glob("*.java")) if engine == "onnx" and p.name not in replaced
+        p
+        for p in sorted((stubs / ENGINES["onnx"]).glob("*.java"))
+        if ENGINES[engine] == ENGINES["onnx"] and p.name not in replaced
     ]
     _android_java.compile(sources, work / "jvm", [str(jar)])
     return Jvm(work / "jvm", jar, work)
@@ -140,11 +153,36 @@ def copied(opened: Opened, into: Path) -> Path:
 # --------------------------------------------------------------------------- the same net for other runtimes
 
 
+def _for_npu(folder: Path) -> Path:
+    """The net in half precision, compiled for an NPU, with the answers of its emulator."""
+    from edgecompress.engines.qnn.runtimes import qnn
+    from edgecompress.engines.qnn.techniques import htp_fp16
+
+    before, report = Artifact.read(folder / "artifact"), json.loads((folder / "report.json").read_text())
+    inputs = np.load(folder / "excerpt" / "test" / "input.npy")
+    raw = np.load(folder / "excerpt" / "raw" / "input.npy")
+    place = folder.parent / "npu"
+    for each in (place / "half", place / "artifact"):
+        each.mkdir(parents=True)
+    half = htp_fp16.apply(Request({"model": before}, place / "half", htp_fp16.Options()))
+    artifact = qnn.export(Request({"model": half}, place / "artifact", qnn.Options()))
+    session = qnn.open(artifact, 1)
+    found = np.concatenate([np.asarray(session.run({"image": x[None]})["scores"]) for x in inputs])
+    session.close()
+    source = {**report["source"], "preprocess": report["data"]["preprocess"]}
+    shipped_sample.write(artifact, "qnn", {"input": inputs}, {"scores": found}, source)
+    shipped_sample.keep_raw(place, "input", raw)
+    package_inputs.report(place, versions={"onnxruntime-qnn": "2.7.0", "onnxruntime": "1.31.1"})
+    return place
+
+
 def shipped(folder: Path, runtime: str) -> Path:
     """package_inputs' net, shipped for `runtime`."""
     package_inputs.shipped(folder)
     if runtime == "onnx":
         return folder
+    if runtime == "qnn":
+        return _for_npu(folder)
     before = Artifact.read(folder / "artifact")
     shutil.move(folder / "artifact", folder / "old")
     (folder / "artifact").mkdir()

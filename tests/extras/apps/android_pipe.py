@@ -44,6 +44,22 @@ def onnx(model: str) -> Run:
     return run
 
 
+def qnn(model: str) -> Run:
+    """The NPU: Qualcomm's emulator."""
+    from pathlib import Path
+
+    from edgecompress.engines.onnx.session import options
+    from edgecompress.engines.qnn import htp
+
+    session = htp.session(Path(model), "SM8650", options(1))
+
+    def run(items: Sequence[Item]) -> list[tuple[str, Array]]:
+        given = {name: np.frombuffer(data, dtype).reshape(shape) for name, dtype, shape, data in items}
+        return list(zip([output.name for output in session.get_outputs()], session.run(None, given), strict=True))
+
+    return run
+
+
 def executorch(model: str) -> Run:
     import torch
     from executorch.runtime import Runtime
@@ -61,7 +77,7 @@ def main() -> None:
     """Answers until the pipe is closed."""
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a runtime prints is no answer
-    run = {"litert": litert, "onnx": onnx, "executorch": executorch}[sys.argv[1]](sys.argv[2])
+    run = {"litert": litert, "onnx": onnx, "qnn": qnn, "executorch": executorch}[sys.argv[1]](sys.argv[2])
     while head := source.read(4):
         found = run([_item(source) for _ in range(struct.unpack(">i", head)[0])])
         sink.write(struct.pack(">i", len(found)))

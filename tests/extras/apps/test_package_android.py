@@ -128,9 +128,9 @@ def test_the_sample_compiles_against_the_library(small: Opened, tmp_path: Path) 
     assert (tmp_path / "sample/ai/edgecompress/models/small_pets/sample/MainActivity.class").is_file()
 
 
-@pytest.mark.parametrize("folder", ["litert", "onnx", "executorch"])
-def test_the_sources_compile_without_a_warning(folder: str, small: Opened, tmp_path: Path) -> None:
-    found = next(e for e in _android_engines.ENGINES.values() if e.folder == folder)
+@pytest.mark.parametrize("name", ["litert", "onnx", "executorch", "qnn"])
+def test_the_sources_compile_without_a_warning(name: str, small: Opened, tmp_path: Path) -> None:
+    found = _android_engines.ENGINES[name]
     _android_java.write(
         tmp_path / "src", "com.example.x", found, values(small, namespace="com.example.x", engine=found.java)
     )

@@ -52,6 +52,29 @@ def test_the_self_test_passes_in_other_runtimes(runtime: str, tmp_path: Path) ->
     assert not android_packages.steps(run("selftest", [broken])[0])["files"]
 
 
+@pytest.mark.qnn
+@pytest.mark.parametrize("cpu_allowed", [False, True])
+def test_a_model_for_an_npu_says_where_it_ran_and_fails_on_the_cpu_unless_that_is_allowed(
+    cpu_allowed: bool, tmp_path: Path
+) -> None:
+    shipped = android_packages.shipped(tmp_path / "shipped", "qnn")
+    opened = packed(shipped, tmp_path, cpu_allowed=cpu_allowed)
+    assert opened.card["runtime"]["compiled"]["chip"] == "SM8650"
+    run = android_packages.jvm(opened, tmp_path / "jvm", "qnn")
+    told = {
+        phone: json.loads(run("selftest", [opened.assets], phone=[f"phone.npu={phone}"] if phone else ())[0])[-1]
+        for phone in ("true", "false", "")
+    }
+    assert {each["step"] for each in told.values()} == {"accelerator"}
+    assert told["true"] == {"step": "accelerator", "ok": True, "detail": "it ran on the HTP v75 of SM8650"}
+    for phone, why in (("false", "this phone has no NPU"), ("", "libonnxruntime_providers_qnn.so not found")):
+        assert told[phone]["ok"] == cpu_allowed and "on the CPU, not on the HTP v75" in told[phone]["detail"]
+        assert why in told[phone]["detail"]
+    here = android_packages.steps(run("selftest", [opened.assets], phone=["phone.npu=true"])[0])
+    assert here == {**PASSES, "accelerator": True}  # by Qualcomm's emulator
+    assert "says nothing of the accelerator" in run("benchmark", [opened.assets])[0]
+
+
 @pytest.mark.prove
 def test_a_session_has_the_settings_that_the_model_was_verified_with(small: Opened, run: Jvm, tmp_path: Path) -> None:
     known = "{asked.arena=true, asked.level=ALL_OPT, asked.mode=SEQUENTIAL, asked.session.intra_op.allow_spinning=0}"

@@ -19,36 +19,46 @@ LARGEST = (1 << 31) - 1  # bytes of a file that Java maps
 
 @dataclass(frozen=True)
 class Engine:
-    """A runtime's library for Android. `min_sdk`: the API level that it needs, at least."""
+    """A runtime's library for Android. `min_sdk`: the API level that it needs, at least.
+
+    `beside`: another library that it needs, as (group, artifact, the distribution whose version it has).
+    """
 
     words: str
     group: str
     artifact: str
-    java: str  # the class that calls it; its source lies in templates/android/java/FOLDER
-    folder: str
+    java: str  # the class that calls it; its source lies in templates/android/java, in one of `folders`
+    folders: tuple[str, ...]
     package: str  # of its own classes
     min_sdk: int
     dtypes: tuple[str, ...] = NUMBERS
+    beside: tuple[str, str, str] | None = None
 
 
 ENGINES: Mapping[str, Engine] = {
     "litert": Engine(
         words="LiteRT", group="com.google.ai.edge.litert", artifact="litert",
-        java="LiteRtEngine", folder="litert", package="org.tensorflow.lite", min_sdk=24,
+        java="LiteRtEngine", folders=("litert",), package="org.tensorflow.lite", min_sdk=24,
     ),
     "tflite": Engine(
         words="TensorFlow Lite", group="org.tensorflow", artifact="tensorflow-lite",
-        java="LiteRtEngine", folder="litert", package="org.tensorflow.lite", min_sdk=21,
+        java="LiteRtEngine", folders=("litert",), package="org.tensorflow.lite", min_sdk=21,
     ),
     "executorch": Engine(
         words="ExecuTorch", group="org.pytorch", artifact="executorch-android",
-        java="ExecuTorchEngine", folder="executorch", package="org.pytorch.executorch", min_sdk=23,
+        java="ExecuTorchEngine", folders=("executorch",), package="org.pytorch.executorch", min_sdk=23,
         dtypes=(*NUMBERS, "float64"),
     ),
     "onnx": Engine(
         words="ONNX Runtime", group="com.microsoft.onnxruntime", artifact="onnxruntime-android",
-        java="OnnxEngine", folder="onnx", package="ai.onnxruntime", min_sdk=24,
+        java="OnnxEngine", folders=("onnx",), package="ai.onnxruntime", min_sdk=24,
         dtypes=(*NUMBERS, "float64", "bool"),
+    ),
+    "qnn": Engine(
+        words="ONNX Runtime QNN", group="com.qualcomm.qti", artifact="onnxruntime-android-qnn",
+        java="QnnEngine", folders=("onnx", "qnn"), package="ai.onnxruntime", min_sdk=27,
+        dtypes=(*NUMBERS, "float64", "bool"),
+        beside=("com.microsoft.onnxruntime", "onnxruntime-android", "onnxruntime"),
     ),
 }  # fmt: skip
 

@@ -44,7 +44,11 @@ def parts(text: str) -> list[str]:
 def write(root: Path, namespace: str, engine: Engine, values: Mapping[str, object]) -> None:
     """All sources of the wrapper below `root`, in `namespace`: plain ones moved there, the others rendered."""
     here = root / namespace.replace(".", "/")
-    for folder, place in (("model", here), (engine.folder, here), ("processing", here / "processing")):
+    for folder, place in (
+        ("model", here),
+        *((each, here) for each in engine.folders),
+        ("processing", here / "processing"),
+    ):
         place.mkdir(parents=True, exist_ok=True)
         for file in sorted((TEMPLATES / "java" / folder).glob("*.java")):
             (place / file.name).write_text(moved(file.read_text(encoding="utf-8"), namespace), encoding="utf-8")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REQUIRES: tuple[str, ...] = ("jinja2>=3.1", "cyclonedx-python-lib>=11")
 EXTRA = "package"
 SUFFIX = ".zip"
-FORMATS: tuple[str, ...] = ("tflite", "pte", "onnx")
+FORMATS: tuple[str, ...] = ("tflite", "pte", "onnx", "qnn")
 CARRIED = ("maven/*", "aipack/*/src/main/assets/*")
 PACKAGE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 GROUP = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z][A-Za-z0-9_-]*)*")
@@ -45,6 +45,7 @@ class Options:
     group: str = ""
     ai_pack: bool = False  # the model in a Play AI pack of its own, not in the library
     packed: bool = False  # the model in its packed form, which is unpacked once into the app's cache
+    cpu_allowed: bool = False  # of a model for an NPU: a phone that runs it on its CPU passes the self-test
 
     def __post_init__(self) -> None:
         if self.namespace and (not PACKAGE.fullmatch(self.namespace) or WORDS & {*self.namespace.split(".")}):
@@ -131,6 +132,9 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "runtime_group": runtime.group,
         "runtime_artifact": runtime.artifact,
         "runtime_package": runtime.package,
+        "beside": _beside(card, runtime),
+        "compiled": card["runtime"].get("compiled"),
+        "cpu_allowed": options.cpu_allowed,
         "engine": runtime.java,
         "engine_name": runtime.words,
         "min_sdk": runtime.min_sdk,
@@ -146,6 +150,16 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "top_k": task["top_k"],
         "ends": [*_ends("input", card["inputs"]), *_ends("output", card["outputs"])],
     }
+
+
+def _beside(card: Card, runtime: Engine) -> tuple[str, str, str] | None:
+    """Another library that the runtime's needs: group, artifact, version. Raises InputError."""
+    if runtime.beside is None:
+        return None
+    group, artifact, package = runtime.beside
+    if not (version := card["versions"].get(package, "")):
+        raise InputError(f"the version of {package} that verified the model is not known; deploy it again")
+    return group, artifact, version
 
 
 def _ends(side: str, specs: Sequence[Spec]) -> Iterator[str]:

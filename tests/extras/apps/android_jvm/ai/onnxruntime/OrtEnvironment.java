@@ -4,6 +4,8 @@ import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.Collections;
+import java.util.List;
 import pipe.Pipe;
 
 /** ONNX Runtime's. */
@@ -12,9 +14,19 @@ public final class OrtEnvironment {
         return new OrtEnvironment();
     }
 
+    public void registerExecutionProviderLibrary(String registrationName, String libraryPath) throws OrtException {
+        if (System.getProperty("phone.npu") == null) {
+            throw new UnsatisfiedLinkError(libraryPath + " not found");
+        }
+    }
+
+    public List<OrtEpDevice> getEpDevices() throws OrtException {
+        return Boolean.getBoolean("phone.npu") ? Collections.singletonList(new OrtEpDevice()) : Collections.emptyList();
+    }
+
     public OrtSession createSession(ByteBuffer modelBuffer, OrtSession.SessionOptions options) throws OrtException {
         if (!modelBuffer.isDirect()) {
-            throw new OrtException();
+            throw new OrtException("not direct");
         }
         try {
             File file = File.createTempFile("model", ".onnx");
@@ -29,6 +41,6 @@ public final class OrtEnvironment {
     }
 
     public OrtSession createSession(String modelPath, OrtSession.SessionOptions options) throws OrtException {
-        return new OrtSession(new Pipe("onnx", modelPath));
+        return new OrtSession(new Pipe(options.npu ? "qnn" : "onnx", modelPath));
     }
 }

@@ -23,6 +23,13 @@ public class OrtSession implements AutoCloseable {
             PARALLEL
         }
 
+        boolean npu;
+
+        public void addExecutionProvider(List<OrtEpDevice> devices, Map<String, String> providerOptions)
+                throws OrtException {
+            npu = true;
+        }
+
         public void setIntraOpNumThreads(int numThreads) throws OrtException {}
 
         public void setOptimizationLevel(OptLevel level) throws OrtException {
@@ -75,7 +82,7 @@ public class OrtSession implements AutoCloseable {
             }
             return result;
         } catch (IOException broken) {
-            throw new OrtException();
+            throw new OrtException(broken.getMessage());
         }
     }
 

@@ -28,6 +28,9 @@ final class Benchmark {
 
     /** `inferences` of them (at least 20) on these inputs, after 10 that are not timed. */
     String run(ByteBuffer[] inputs, int inferences, boolean passed) throws IOException {
+        if (engine.left() != null) {
+            throw new IOException("it runs on the CPU, and says nothing of the accelerator: " + engine.left());
+        }
         String started = now();
         for (int i = 0; i < WARMUP; i++) {
             engine.run(inputs);

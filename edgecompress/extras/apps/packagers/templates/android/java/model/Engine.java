@@ -12,6 +12,11 @@ interface Engine extends Closeable {
      */
     ByteBuffer[] run(ByteBuffer[] inputs) throws IOException;
 
+    /** Why a model for an accelerator runs on the CPU in its place; null where it does not. */
+    default String left() {
+        return null;
+    }
+
     /** Frees what it holds. */
     @Override
     void close();

@@ -9,7 +9,7 @@ import java.util.Map;
 
 /** Whether the packaged model computes here what it computed when it was packaged, step by step. */
 public final class SelfTest {
-    /** One step: "files", "processing", "inference" or "labels". */
+    /** One step: "files", "processing", "inference", "labels", and "accelerator" of a model for one. */
     public static final class Step {
         /** Its name. */
         public final String step;

@@ -10,7 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
-/** The self-test's steps: golden files against what is compiled in, processing and inference against golden files. */
+/** The self-test's steps: golden files against what is compiled in, processing and inference, where that ran. */
 final class Trials {
     private static final String CARD = "model_card.json";
 
@@ -30,7 +30,28 @@ final class Trials {
         test.add("processing", this::processing);
         test.add("inference", this::inference);
         test.add("labels", this::labels);
+        if (compiled() != null) {
+            test.add("accelerator", this::accelerator);
+        }
         return test;
+    }
+
+    // ------------------------------------------------------------------ accelerator
+
+    private Map<String, Object> compiled() {
+        return Facts.table(Facts.table(spec.facts.get("runtime")).get("compiled"));
+    }
+
+    private String accelerator() throws SelfTest.Wrong {
+        String ran = compiled().get("accelerator") + " of " + compiled().get("chip");
+        if (engine.left() == null) {
+            return "it ran on the " + ran;
+        }
+        String told = "it ran on the CPU, not on the " + ran + ": " + engine.left();
+        if (!ModelSpec.CPU_ALLOWED) {
+            throw new SelfTest.Wrong(told);
+        }
+        return told;
     }
 
     // ------------------------------------------------------------------ files

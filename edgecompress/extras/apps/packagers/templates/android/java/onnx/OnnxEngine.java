@@ -27,19 +27,29 @@ final class OnnxEngine implements Engine {
         this.spec = spec;
     }
 
-    /** A model of one file is mapped; where weights lie beside it, it is opened by its path. */
+    /** Adds to the options of a session what it needs beside its settings. */
+    interface More {
+        void add(OrtEnvironment environment, OrtSession.SessionOptions options) throws OrtException;
+    }
+
     static Engine open(ModelFiles files, Spec spec, int threads) throws IOException {
+        return open(files, spec, threads, spec.main, (environment, options) -> {});
+    }
+
+    /** A model of one file is mapped; where weights lie beside it, it is opened by its path. */
+    static Engine open(ModelFiles files, Spec spec, int threads, String file, More more) throws IOException {
         try {
             OrtEnvironment environment = OrtEnvironment.getEnvironment();
             OrtSession.SessionOptions options = new OrtSession.SessionOptions();
             options.setIntraOpNumThreads(threads);
             apply(spec.settings, options);
+            more.add(environment, options);
             OrtSession session = spec.files.size() == 1
-                    ? environment.createSession(files.map(spec.main), options)
-                    : environment.createSession(new File(files.unpacked(), spec.main).getPath(), options);
+                    ? environment.createSession(files.map(file), options)
+                    : environment.createSession(new File(files.unpacked(), file).getPath(), options);
             return new OnnxEngine(environment, options, session, spec);
         } catch (OrtException refused) {
-            throw new IOException(spec.main + ": ONNX Runtime refuses it", refused);
+            throw new IOException(file + ": ONNX Runtime refuses it: " + refused.getMessage(), refused);
         }
     }
 

@@ -1,6 +1,7 @@
 package ai.onnxruntime;
 
 import java.nio.ByteBuffer;
+import java.util.List;
 
 public final class OrtEnvironment implements AutoCloseable {
     public static OrtEnvironment getEnvironment() {
@@ -12,6 +13,12 @@ public final class OrtEnvironment implements AutoCloseable {
     }
 
     public OrtSession createSession(String modelPath, OrtSession.SessionOptions options) throws OrtException {
+        return null;
+    }
+
+    public void registerExecutionProviderLibrary(String registrationName, String libraryPath) throws OrtException {}
+
+    public List<OrtEpDevice> getEpDevices() throws OrtException {
         return null;
     }
 

@@ -2,4 +2,8 @@ package ai.onnxruntime;
 
 public class OrtException extends Exception {
     private static final long serialVersionUID = 1;
+
+    public OrtException(String message) {
+        super(message);
+    }
 }

@@ -1,5 +1,6 @@
 package ai.onnxruntime;
 
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 
@@ -26,6 +27,9 @@ public class OrtSession implements AutoCloseable {
         public void setCPUArenaAllocator(boolean useArena) throws OrtException {}
 
         public void addConfigEntry(String configKey, String configValue) throws OrtException {}
+
+        public void addExecutionProvider(List<OrtEpDevice> devices, Map<String, String> providerOptions)
+                throws OrtException {}
 
         @Override
         public void close() {}

@@ -1,0 +1,8 @@
+package ai.onnxruntime;
+
+/** The phone's NPU. */
+public final class OrtEpDevice {
+    public String getName() {
+        return "QNNExecutionProvider";
+    }
+}
