@@ -125,6 +125,9 @@ def variants(made: Job, walk: PlanRun) -> dict[str, CheckedVariant]:
         runtime = variant.runtime or made.target.value.runtime
         outcome = walk.outcomes[readers[variant.name]] if variant.name in readers else None
         row = _variant(runtime, conversion.precision(variant), outcome, left_out.get(variant.name, ""))
+        alone, left = registry.runtime(runtime).alone, [each["type"] for each in row["outside"]]
+        if left and alone and alone(variant.export):
+            row |= {"reached": False, "why": f"{registry.runtime(runtime).accelerator} does not take {', '.join(left)}"}
         by = first_stages.converter(calls.get(variant.name, ())).removeprefix("runtimes.")
         if row["reached"] and by and outcome and outcome.artifact:
             row["rewritten"], row["why"] = outcome.artifact.facts["foreseen"][by]

@@ -112,6 +112,9 @@ def _advice(root: Path) -> Iterable[str]:
             f"the libraries in {packages} have no bytecode, and you may not write it: each stage compiles them again; "
             f"run, as one who may: {sys.executable} -m compileall -q -j 0 {packages}"
         )
+    for name, module in registry.every("runtimes"):
+        if (licence := getattr(module, "LICENCE", "")) and not environments.missing(module):
+            yield f"runtime {name}: {licence}"
     version = environments.version("torch") or ""
     brought = [environments.package(r) for r in metadata.requires("torch") or ()] if version else []
     cuda = [name for name in brought if name.startswith(("nvidia-", "cuda-")) and environments.version(name)]

@@ -112,7 +112,10 @@ def require(module: ModuleType, who: str, among: Iterable[ModuleType] = ()) -> N
         command = install_command(module, among)
         named = command.rpartition("[")[2].partition("]")[0].split(",") if "[" in command else []
         first = f"; {CPU_TORCH}" if any(map(brings_torch, named)) and version("torch") is None else ""
-        raise MissingDependency(f"{who} needs {', '.join(lacking)}{where}, not installed; run: {command}{first}")
+        licence = f" ({_described(module).licence})" if _described(module).licence else ""
+        raise MissingDependency(
+            f"{who} needs {', '.join(lacking)}{where}, not installed; run: {command}{first}{licence}"
+        )
 
 
 def brings_torch(extra: str) -> bool:

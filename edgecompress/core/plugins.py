@@ -57,6 +57,8 @@ class Plugin:
     """Those that it needs for some sources only; where one is missing there, it raises MissingDependency."""
     extra: str = ""
     """The extra of pyproject.toml that installs them."""
+    licence: str = ""
+    """Whose licence binds who installs them, where they are not free software."""
     environment: tuple[str, ...] = ()
     """Pinned requirements that conflict with ours: its agent then runs in an environment of its own."""
     options: type[DataclassInstance] | None = field(default=None, metadata={"key": "Options"})
@@ -193,6 +195,8 @@ class RuntimePlugin(Step):
     """The operators of one run of a batch, an op_counts.Graph: for `analyze`, the roofline and the energy model."""
     operations: Callable[[Artifact], Sequence[Operation]] | None = None
     """The operators of a file of FORMAT, in order, in the words of core.operations: for `check`."""
+    alone: Callable[[Mapping[str, Json]], bool] | None = None
+    """Whether with these options `export` refuses a net of which an operator would leave ACCELERATOR."""
     accelerator: str = ""
     """What in it is fast, where not all of its kernels are: `kernels` tells what that does not take."""
     kernels: Callable[[Operation, str], Kernels] | None = None

@@ -334,6 +334,7 @@ class Target:
     also: tuple[str, ...] = ()  # other runtimes that devices carry: what they run must answer right there too
     also_told: tuple[str, ...] = ()  # those of `also` in which a wrong answer is told, and drops no variant
     min_runtime: str = ""  # one that must run it
+    hint: str = ""  # a sentence at the end of its reports: what else these devices have
 
     def __post_init__(self) -> None:
         names = [v.name for v in self.variant]

@@ -224,6 +224,8 @@ def _notes(report: Report) -> Iterator[str]:
             "the stored results of the rounds hold all of them."
         )
     yield from training.offer(report)
+    if hint := report.target.get("hint"):
+        yield f"{hint}."
 
 
 def _of_the_device(report: Report) -> Iterator[str]:

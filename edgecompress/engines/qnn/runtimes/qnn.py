@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     import numpy as np
     import onnxruntime
 
+    from edgecompress.core.json import Json
     from edgecompress.core.operations import Kernels, Operation
     from edgecompress.core.protocols import OperatorTimes
 
 REQUIRES = ("onnxruntime-qnn>=2.7", "onnxruntime>=1.31", "onnx")
 IMPORTS = ("onnxruntime", "onnxruntime_qnn")  # what `open` needs: loaded before a session's memory and load time count
 EXTRA = "qnn"
+LICENCE = "onnxruntime-qnn brings Qualcomm's libraries, whose AI Stack License binds who installs it"
 ACCELERATOR = "the HTP"
 FORMAT = "qnn"
 FIXED = True
@@ -97,6 +99,11 @@ def _compile(folder: Path, soc: htp.Soc, fallback: bool) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------- what the file tells
+
+
+def alone(options: Mapping[str, Json]) -> bool:
+    """Whether no operator may be left to the CPU."""
+    return not options.get("fallback", Options.fallback)
 
 
 def kernels(operation: Operation, precision: str) -> Kernels:
