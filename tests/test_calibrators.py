@@ -17,6 +17,7 @@ from edgecompress.core import config, registry
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.engines.litert import quantizer, weight_edits
 from edgecompress.engines.litert.techniques import litert_int8
 from edgecompress.engines.onnx import graph_edits
 from edgecompress.engines.onnx.techniques import ptq_int8
@@ -319,9 +320,9 @@ def weighted(model: Artifact) -> dict[str, tuple[np.ndarray, Mapping[str, Any]]]
     opened.allocate_tensors()
     details, found = {d["index"]: d for d in opened.get_tensor_details()}, {}
     for op in opened._get_ops_details():
-        if op["op_name"] in litert_int8.weight_edits.OUTPUTS:
+        if op["op_name"] in weight_edits.OUTPUTS:
             index = op["inputs"][1]
-            weights = np.moveaxis(opened.get_tensor(index), litert_int8.weight_edits.OUTPUTS[op["op_name"]], 0)
+            weights = np.moveaxis(opened.get_tensor(index), weight_edits.OUTPUTS[op["op_name"]], 0)
             found[op["op_name"]] = weights, details[index]["quantization_parameters"]
     return found
 
@@ -369,10 +370,10 @@ def test_the_calibrators_of_litert_cut_outliers_and_mse_loses_least(file: Artifa
 
 def test_layers_of_a_diagnosis_stay_in_float_of_litert_with_what_reads_them(file: Artifact, tmp_path: Path) -> None:
     int8 = compressed(litert_int8, file, tmp_path)
-    found = litert_int8.quantizer.operators(int8.file(".tflite").read_bytes())
+    found = quantizer.operators(int8.file(".tflite").read_bytes())
     rows = [{"operator": op.scope} for op in found if op.type == "DEPTHWISE_CONV_2D"]
     kept = compressed(litert_int8, file, tmp_path, **litert_int8.kept({}, rows), weight_bits=4)
-    floats = litert_int8.quantizer.operators(file.file(".tflite").read_bytes())
+    floats = quantizer.operators(file.file(".tflite").read_bytes())
     assert [op.type for op in floats if op.scope in kept.facts["skipped"]] == ["DEPTHWISE_CONV_2D", "ADD"]
     assert {kind: str(w.dtype) for kind, (w, _) in weighted(kept).items()} == {
         "CONV_2D": "int8",
