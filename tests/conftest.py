@@ -46,6 +46,7 @@ REQUIRED = frozenset(name.strip() for name in os.environ.get("EDGECOMPRESS_REQUI
 HERE_NOT = {  # how a reason begins, and why CI may have it; of each pair of tests one is skipped wherever they run
     vectors.WHY: "the processor",
     "oneDNN has no LSTM in bf16 for this processor": "the processor",
+    "qnn needs onnxruntime-qnn": "Qualcomm's emulator, which CI says it has not",
     "nvidia-ml-py is not installed": "the machine has no GPU",
     "no GPU: ": "the machine has no GPU",
     "there is no GPU": "the machine has no GPU",

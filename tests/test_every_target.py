@@ -23,7 +23,7 @@ from edgecompress.pipeline.store import Store
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 TARGETS = ("arm64", "android", "ios", "macos", "gpu", "jetson", "ethos-u55", "vector-avx512", "web", "x86")
-EMULATED = {"vector-neon", "vector-sve"}  # in test_vector_targets.py
+EMULATED = {"vector-neon", "vector-sve", "snapdragon"}  # in test_vector_targets.py, test_qnn.py
 TRAINED = {"variant.pruned-int8.finetune.epochs": 1, "variant.pruned-int8.finetune.distill": 0.0}
 BRIEF = {target: {**nulls.FAST, **(TRAINED if target in ("ethos-u55", "vector-avx512") else {})} for target in TARGETS}
 SEARCH, STRENGTH = (

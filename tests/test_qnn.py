@@ -13,6 +13,8 @@ import numpy as np
 import prove
 import pytest
 
+import edgecompress
+from edgecompress.commands import deploy
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.errors import EdgeError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Request, TensorSpec
@@ -22,6 +24,7 @@ from edgecompress.engines.qnn import htp, kernels, placed
 from edgecompress.engines.qnn.runtimes import qnn
 from edgecompress.engines.qnn.techniques import htp_fp16, htp_int8, htp_int8_a16
 from edgecompress.formats.precision import facts
+from edgecompress.pipeline import job, plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.qnn]
 
@@ -269,6 +272,26 @@ def test_a_device_names_a_chip_whose_generation_is_its_platform_s(name: str) -> 
     device = catalog.device(name).value
     chip = htp.CHIPS[device.export["qnn"]["soc"]]
     assert device.platform == f"snapdragon-v{chip.htp}"
+
+
+# --------------------------------------------------------------------------- a whole deploy
+
+
+@pytest.mark.prove
+def test_the_demo_ships_for_a_chip_with_nothing_measured_and_all_on_the_npu(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    wanted = job.job(None, "snapdragon", device="snapdragon-8-elite", profile="quick", samples=60)
+    options = edgecompress.Options(store=tmp_path / "store", out=tmp_path / "dist")
+    deployed = deploy.run_all([(wanted, plan.deploy(wanted))], options)["snapdragon"]
+    assert deployed.exit_code in (0, 4), deployed.message
+    told = deployed.read_report()
+    assert told["choice"]["unmeasured"] == "Qualcomm's HTP emulator stands in for snapdragon-8-elite"
+    rows = {row["name"]: row for row in told["variants"]}
+    assert {*rows} == {"int8", "mixed", "int8-a16", "fp16"}
+    assert all(row["estimate"]["system"] == "SM8750" and row["verify"]["fallback"] == [] for row in rows.values())
+    near = {name: row["verify"]["outputs"][0]["sqnr_db"] for name, row in rows.items()}
+    assert near["int8"] < near["mixed"] < near["fp16"]
+    assert all(row["numbers"]["latency"]["value"] is None for row in rows.values())
 
 
 # --------------------------------------------------------------------------- layers, faults, what is missing
