@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +28,29 @@ NETS = {
     "vit": ROOT / "benchmarks",
 }
 LIMIT_S = 2700.0
+KEPT = ("shipped", "passed", "measured", "equal")
 MODELS = {"vit": ["npu_nets:build", "--data", "npu_nets:data", "--metric", "top1"]}
 
 
 def main() -> int:
     parser = figures.flags(__doc__, "work", "json")
     parser.add_argument("--nets", default=",".join(NETS))
-    parser.add_argument("--items", type=int, default=100, help="that judge; 500 where an emulated inference is quick")
+    parser.add_argument("--items", type=int, default=100, help="that judge: an emulated inference takes up to a second")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         work = Path(asked.work or scratch).resolve()
-        rows = [row for net in asked.nets.split(",") for row in of_net(net, asked.items, work)]
-    figures.write(asked.json, {"date": time.strftime("%Y-%m-%d"), "items": asked.items, "rows": rows})
-    for row in rows:
-        print(f"{row['net']:<12} {row['variant']:<9} {row['sqnr_db']:>6} dB  {row['accuracy']:<10} {row['ends']}")
+        nets = [of_net(net, asked.items, work) for net in asked.nets.split(",")]
+    figures.write(asked.json, {"date": time.strftime("%Y-%m-%d"), "items": asked.items, "nets": nets})
+    for net in nets:
+        print(f"{net['net']}: {net['source']}, {net['ships']} ships")
+        for name, told in net["variants"].items():
+            print(f"  {name:<9} {told['sqnr_db']:5.1f} dB  {told['accuracy']:<8} {told['reason']}")
     return 0
 
 
-def of_net(net: str, items: int, work: Path) -> Iterator[dict[str, Any]]:
+def of_net(net: str, items: int, work: Path) -> dict[str, Any]:
+    """What became of a net: the source's accuracy, what ships, and of each variant that was built its numbers."""
+    found: dict[str, Any] = {"net": net, "source": "no metric", "ships": "nothing", "variants": {}}
     model = MODELS.get(net, ["source.toml"])
     for target, only in (("x86", ["--only", "int8"]), ("snapdragon", [])):
         out = work / net / target
@@ -59,19 +63,18 @@ def of_net(net: str, items: int, work: Path) -> Iterator[dict[str, Any]]:
             named = [line.partition("report: ")[2].strip() for line in done.stdout.splitlines() if "report: " in line]
             file = (NETS[net] / named[-1]).with_suffix(".json") if named else file
         if not file.exists():
-            print(f"{net} {target}: exit {done.returncode}: {done.stderr.splitlines()[-1:]}", file=sys.stderr)
-            continue
+            raise SystemExit(f"{net} {target}: exit {done.returncode}: {done.stderr.splitlines()[-1:]}")
         for variant in json.loads(file.read_text(encoding="utf-8"))["variants"]:
-            yield row(net, f"{target} {variant['name']}" if target == "x86" else variant["name"], variant)
-
-
-def row(net: str, name: str, variant: dict[str, Any]) -> dict[str, Any]:
-    verify = variant.get("verify") or {}
-    outputs, metric = verify.get("outputs") or [], verify.get("metric")
-    sqnr = f"{outputs[0]['sqnr_db']:.1f}" if outputs and outputs[0].get("sqnr_db") is not None else "-"
-    accuracy = f"{metric['after']:.4g} ({metric['before']:.4g})" if metric else "-"
-    ends = variant["verdict"] if variant["verdict"] in ("shipped", "passed", "measured", "equal") else variant["reason"]
-    return {"net": net, "variant": name, "sqnr_db": sqnr, "accuracy": accuracy, "ends": ends[:60]}
+            if verify := variant["verify"]:
+                metric = verify["metric"]
+                found["source"] = f"{metric['before']:.4g}" if metric else found["source"]
+                found["ships"] = variant["name"] if variant["verdict"] == "shipped" and not only else found["ships"]
+                found["variants"][f"x86 {variant['name']}" if only else variant["name"]] = {
+                    "sqnr_db": round(verify["outputs"][0]["sqnr_db"], 1),
+                    "accuracy": f"{metric['after']:.4g}" if metric else "-",
+                    "reason": "" if variant["verdict"] in KEPT else variant["reason"][:90],
+                }
+    return found
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from edgecompress.extras.apps import archive, checks
 from edgecompress.extras.apps.checks import NotChecked
 from edgecompress.extras.apps.packagers import _android_java, _android_maven
 from edgecompress.extras.apps.packagers._android_classes import JAVA_8, ClassFile, jar
-from edgecompress.extras.apps.packagers._android_engines import engine
+from edgecompress.extras.apps.packagers._android_engines import engine, libraries
 
 if TYPE_CHECKING:
     from edgecompress.core.model_card import Card
@@ -151,7 +151,7 @@ def _javadoc(aar: Path, work: Path) -> str:
 
 
 def _pom(aar: Path, card: Card) -> str:
-    """Its coordinates are its place, its one dependency the runtime that verified the model."""
+    """Its coordinates are its place, its dependencies the runtime that verified the model, and what that needs."""
     pom = _xml(aar.with_suffix(".pom"))
     group, artifact, version = (pom.findtext(f"{POM}{key}") or "" for key in ("groupId", "artifactId", "version"))
     where = _android_maven.place(group, artifact, version) / f"{artifact}-{version}.aar"
@@ -159,14 +159,15 @@ def _pom(aar: Path, card: Card) -> str:
         raise InputError("the coordinates in the pom are not those of its folder")
     if version != card["version"]:
         raise InputError("the version in the pom is not the card's")
-    runtime = engine(card)
     needs = [
-        [dependency.findtext(f"{POM}{key}") for key in ("groupId", "artifactId", "version")]
+        tuple(dependency.findtext(f"{POM}{key}") for key in ("groupId", "artifactId", "version"))
         for dependency in pom.iter(f"{POM}dependency")
     ]
-    if needs != [[runtime.group, runtime.artifact, card["runtime"]["version"]]]:
-        raise InputError(f"the pom must depend on {runtime.group}:{runtime.artifact}:{card['runtime']['version']} only")
-    return f"{runtime.group}:{runtime.artifact}:{card['runtime']['version']}"
+    wanted = libraries(card)
+    named = " and ".join(map(":".join, wanted))
+    if needs != wanted:
+        raise InputError(f"the pom must depend on {named} only")
+    return named
 
 
 # --------------------------------------------------------------------------- Android's own tool

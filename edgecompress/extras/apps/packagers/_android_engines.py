@@ -88,6 +88,18 @@ def engine(card: Card) -> Engine:
     return runtime
 
 
+def libraries(card: Card) -> list[tuple[str, str, str]]:
+    """What an app needs beside the package, its runtime first: (group, artifact, version). Raises InputError."""
+    runtime = engine(card)
+    found = [(runtime.group, runtime.artifact, card["runtime"]["version"])]
+    if runtime.beside:
+        group, artifact, package = runtime.beside
+        if not (version := card["versions"].get(package, "")):
+            raise InputError(f"the version of {package} that verified the model is not known; deploy it again")
+        found.append((group, artifact, version))
+    return found
+
+
 def _check_end(spec: Spec, runtime: Engine) -> None:
     how, where = spec["quantization"], f"'{spec['name']}'"
     if spec["dtype"] not in runtime.dtypes:

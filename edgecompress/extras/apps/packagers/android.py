@@ -14,7 +14,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.package_contents import MODEL, Contents, PackageCheck, digest, settings
 from edgecompress.extras.apps import archive
 from edgecompress.extras.apps.packagers import _android_checks, _android_java, _android_maven
-from edgecompress.extras.apps.packagers._android_engines import Engine, audio, engine, picture
+from edgecompress.extras.apps.packagers._android_engines import Engine, audio, engine, libraries, picture
 from edgecompress.extras.apps.render import render
 
 if TYPE_CHECKING:
@@ -129,10 +129,8 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "runtime_version": card["runtime"]["version"],
         "settings": settings(card),
         "threads": card["runtime"].get("threads", 1),
-        "runtime_group": runtime.group,
-        "runtime_artifact": runtime.artifact,
         "runtime_package": runtime.package,
-        "beside": _beside(card, runtime),
+        "libraries": libraries(card),
         "compiled": card["runtime"].get("compiled"),
         "cpu_allowed": options.cpu_allowed,
         "engine": runtime.java,
@@ -150,16 +148,6 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "top_k": task["top_k"],
         "ends": [*_ends("input", card["inputs"]), *_ends("output", card["outputs"])],
     }
-
-
-def _beside(card: Card, runtime: Engine) -> tuple[str, str, str] | None:
-    """Another library that the runtime's needs: group, artifact, version. Raises InputError."""
-    if runtime.beside is None:
-        return None
-    group, artifact, package = runtime.beside
-    if not (version := card["versions"].get(package, "")):
-        raise InputError(f"the version of {package} that verified the model is not known; deploy it again")
-    return group, artifact, version
 
 
 def _ends(side: str, specs: Sequence[Spec]) -> Iterator[str]:
