@@ -87,17 +87,21 @@ def _devices() -> list[Any]:
     import onnxruntime
     import onnxruntime_qnn
 
+    def found() -> list[Any]:
+        return [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
+
     try:
-        onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
-        found = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
+        if not found():
+            onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
+        devices = found()
     except Exception as error:  # ONNX Runtime's own classes, which share no other
         raise StageFailed(
             f"runtime qnn: {EMULATOR} does not start on this machine ({first_line(error)}); it needs Linux on x86-64 "
             "with glibc 2.35 or later"
         ) from error
-    if not found:
+    if not devices:
         raise StageFailed(f"runtime qnn: onnxruntime-qnn found no device for {EMULATOR}; install it again")
-    return found[:1]
+    return devices[:1]
 
 
 def session(

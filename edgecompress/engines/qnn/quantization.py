@@ -15,19 +15,18 @@ from edgecompress.engines.onnx.graph_edits import (
     is_quantized,
     matching,
     order_as,
-    prepare,
     reading,
     to_their_ends,
 )
+from edgecompress.engines.qnn import static_graph
 from edgecompress.engines.qnn.htp import FILE, HALF, KIND
-from edgecompress.techniques import _int8
+from edgecompress.formats.precision import facts
 from edgecompress.techniques._calibration import inputs_of, spread, used
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-OPSET = 17  # the first with LayerNormalization, which the HTP has as one operator
 WIDE = 65535  # levels of 16 bits
 BACK = "DequantizeLinear"
 PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}  # the axis of a weight along which its outputs lie
@@ -49,15 +48,17 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
     facts: {"calibrator", "samples": items used, "skipped": [node], "bits", "numbers": {node: numbers that it makes of
     an item}, "int8": []}. Raises StageFailed where an input is not finite.
     """
-    if same := _int8.given(request):
-        return Artifact(request.out, KIND, same.inputs, same.outputs, same.facts).write()
-    batches = spread(request, options.samples)
+    if facts.whole(facts.of(request.model)):  # rounded once more it would only lose
+        ends = static_graph.fixed(request, request.out / FILE)
+        return Artifact(request.out, KIND, *ends, {"given": True}).write()
+    batches = spread(request, options.samples, request.context.batch)
 
     def items() -> Iterator[Mapping[str, np.ndarray]]:
         return (inputs_of(request, batch) for batch in batches)
 
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
-        prepared = _whole_norms(prepare(request.model.file(".onnx"), Path(folder) / "prepared.onnx", OPSET))
+        ends = static_graph.fixed(request, Path(folder) / "fixed.onnx")
+        prepared = static_graph.prepared(Path(folder) / "fixed.onnx", Path(folder) / "prepared.onnx")
         skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = activation_ranges.calibrate(
             prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating")
@@ -68,11 +69,11 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
         skipped += [name for name in dict.fromkeys(found) if name not in skipped]
         numbers = _quantize(prepared, request.out / FILE, ranges, skipped, bits, matching(prepared, wide))
     order_as(request.out / FILE, request.model.file(".onnx"))
-    facts: dict[str, Any] = {"calibrator": options.calibrator, "samples": used(batches), "skipped": skipped}
-    facts |= {"bits": bits, "numbers": numbers, "int8": []}
+    told: dict[str, Any] = {"calibrator": options.calibrator, "samples": used(batches), "skipped": skipped}
+    told |= {"bits": bits, "numbers": numbers, "int8": []}
     if not is_quantized(request.out / FILE):
-        facts["lost"] = "changed nothing in this model: it has no operator that the HTP computes in whole numbers"
-    return Artifact(request.out, KIND, request.model.inputs, request.model.outputs, facts).write()
+        told["lost"] = "changed nothing in this model: it has no operator that the HTP computes in whole numbers"
+    return Artifact(request.out, KIND, *ends, told).write()
 
 
 def _without_scale(file: Path, ranges: Ranges) -> Iterator[str]:
@@ -88,17 +89,6 @@ def _half(file: Path, bits: int) -> list[str]:
     import onnx
 
     return [node.name for node in onnx.load_model(file).graph.node if node.op_type in HALF[bits]]
-
-
-def _whole_norms(file: Path) -> Path:
-    """The file with norms and Gelus as one operator each, where they are written as many."""
-    import onnx
-    from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
-
-    model = onnx.load_model(file)
-    del model.metadata_props[:]  # with which it breaks
-    qnn_preprocess_model(model, file, fuse_layernorm=True)
-    return file
 
 
 def _quantize(

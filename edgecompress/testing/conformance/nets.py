@@ -37,11 +37,13 @@ def net(kind: str, folder: Path) -> Artifact:
         out.mkdir(parents=True)
         return makers[kind](out)
     runtimes = [(m, m.export) for _, m in registry.every("runtimes") if kind == m.FORMAT and m.READS]
-    techniques = [(m, m.apply) for _, m in registry.every("techniques") if kind == m.WRITES and not m.NEEDS]
+    techniques = [(m, m.apply) for _, m in registry.every("techniques") if kind == m.WRITES]
     assert runtimes or techniques, f"the conformance suite has no net of kind '{kind}', and nothing makes one"
     maker, make = (*runtimes, *techniques)[0]
     options = config.build(maker.Options, {}, kind) if hasattr(maker, "Options") else {}
-    return stage(make, {"model": net(maker.READS[0], folder)}, out, options)
+    model = net(maker.READS[0], folder)
+    more = {"samples": samples(model, folder)} if "samples" in getattr(maker, "NEEDS", ()) else {}
+    return stage(make, {"model": model, **more}, out, options)
 
 
 def _null_net(out: Path) -> Artifact:

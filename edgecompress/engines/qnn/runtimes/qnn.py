@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import StageFailed
-from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.engines.onnx import external, layer_outputs
+from edgecompress.core.model import CARD, Artifact, Request
+from edgecompress.engines.onnx import layer_outputs
 from edgecompress.engines.onnx import session as onnx_session
 from edgecompress.engines.qnn import htp
 
@@ -55,28 +56,18 @@ class Options:
 
 
 def export(request: Request) -> Artifact:
-    """The ONNX file with fixed shapes, and its context for the chip beside it.
+    """The ONNX file, and its context for the chip beside it.
 
     facts: {"estimate": for which chip, by which compiler, and how many operators its HTP runs (it estimates no time),
     "fallback": the names of those that it leaves to the CPU}. Raises StageFailed where the compiler breaks, and for an
     operator that is left where none may be.
     """
     model, options = request.model, request.options
-    inputs, outputs = (tuple(_fixed(spec, request.context.batch) for spec in e) for e in (model.inputs, model.outputs))
-    proto = external.load(model.file(".onnx"))
-    for value, spec in zip((*proto.graph.input, *proto.graph.output), (*inputs, *outputs), strict=True):
-        for dim, size in zip(value.type.tensor_type.shape.dim, spec.concrete(), strict=True):
-            dim.dim_value = size
-    del proto.graph.value_info[:]  # their open axes
-    external.save(proto, external.Weights(proto, model.path), request.out / FILE)
+    shutil.copytree(model.path, request.out, ignore=shutil.ignore_patterns(CARD), dirs_exist_ok=True)
     facts = _compile(request.out, options.soc, options.fallback)
     if model.facts.get("given"):  # a source that came quantized is what it is
         facts["given"] = True
-    return Artifact(request.out, FORMAT, inputs, outputs, facts).write()
-
-
-def _fixed(spec: TensorSpec, batch: int) -> TensorSpec:
-    return dataclasses.replace(spec, shape=spec.concrete(batch))
+    return Artifact(request.out, FORMAT, model.inputs, model.outputs, facts).write()
 
 
 def _compile(folder: Path, soc: htp.Soc, fallback: bool) -> dict[str, Any]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
-from edgecompress.core.model import CARD, Artifact, Promise, Request
-from edgecompress.engines.qnn import htp
+from edgecompress.core.model import Artifact, Promise, Request
+from edgecompress.engines.qnn import htp, static_graph
 
 REQUIRES = ("onnx", "onnxruntime>=1.31")
 EXTRA = "qnn"
 READS: tuple[str, ...] = ("onnx",)
 WRITES = htp.KIND
 PROVIDES = "fp16"
-NEEDS: tuple[str, ...] = ()
+NEEDS: tuple[str, ...] = ("samples",)  # their sizes
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ def promises(options: Options) -> Promise:
 
 
 def apply(request: Request) -> Artifact:
-    """The model as it is, for the HTP; input: "model"."""
-    model = request.model
-    shutil.copytree(model.path, request.out, ignore=shutil.ignore_patterns(CARD), dirs_exist_ok=True)
-    return Artifact(request.out, htp.KIND, model.inputs, model.outputs).write()
+    """The model as it is, for the HTP; inputs: "model", "samples", whose sizes its open axes get."""
+    with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
+        ends = static_graph.fixed(request, Path(folder) / "fixed.onnx")
+        static_graph.prepared(Path(folder) / "fixed.onnx", request.out / htp.FILE)
+    return Artifact(request.out, htp.KIND, *ends).write()

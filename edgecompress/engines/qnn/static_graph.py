@@ -1,0 +1,135 @@
+"""ONNX files as Qualcomm's compiler takes them: every size known, norms and GELUs as one operator each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core.model import Dim, Request, TensorSpec
+from edgecompress.data import tensors
+from edgecompress.engines.onnx import external
+from edgecompress.engines.onnx.graph_edits import prepare
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET = 17  # the first with LayerNormalization, which the HTP has as one operator
+GELUS = "com.microsoft"  # whose Gelu is of every opset
+NEAR = 1e-3  # of a constant
+
+Ends = tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
+
+
+def fixed(request: Request, out: Path) -> Ends:
+    """Writes the model with the batch of the run and the data's sizes in place of open axes; returns its ends."""
+    from onnxruntime.tools import onnx_model_utils
+
+    model, samples = request.model, request.inputs["samples"]
+    stored, known = tensors.check_inputs(model, samples), {spec.name: spec for spec in samples.inputs}
+    batch, sizes = request.context.batch, dict[str, int]()
+    for spec in model.inputs:
+        seen = known[stored[spec.name]].concrete(batch)
+        for dim, size in zip(spec.shape, seen if len(seen) == len(spec.shape) else spec.concrete(batch), strict=True):
+            if isinstance(dim, Dim):
+                sizes.setdefault(dim.name, batch if dim.name == "batch" else size)
+    proto = external.load(model.file(".onnx"))
+    inputs = tuple(_with(spec, sizes, batch) for spec in model.inputs)
+    for spec in inputs:
+        value = next(value for value in proto.graph.input if value.name == spec.name)
+        for dim, size in zip(value.type.tensor_type.shape.dim, spec.concrete(), strict=True):
+            if dim.dim_param:
+                onnx_model_utils.make_dim_param_fixed(proto.graph, dim.dim_param, size)
+            dim.dim_value = size
+    del proto.graph.value_info[:]  # their open axes
+    if external.size(proto) <= external.MOST:
+        onnx_model_utils.fix_output_shapes(proto)
+    external.save(proto, external.Weights(proto, model.path), out)
+    found = {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in proto.graph.output}
+    outputs = (_with(spec, sizes, batch) for spec in model.outputs)
+    return inputs, tuple(
+        dataclasses.replace(spec, shape=tuple(found[spec.name])) if all(found.get(spec.name, ())) else spec
+        for spec in outputs
+    )
+
+
+def _with(spec: TensorSpec, sizes: dict[str, int], batch: int) -> TensorSpec:
+    whole = zip(spec.shape, spec.concrete(batch), strict=True)
+    return dataclasses.replace(spec, shape=tuple(sizes.get(d.name, n) if isinstance(d, Dim) else n for d, n in whole))
+
+
+def prepared(source: Path, out: Path) -> Path:
+    """Such a file simplified, with norms and GELUs as one operator each where they are written as many."""
+    import onnx
+    from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
+
+    model = onnx.load_model(prepare(source, out, OPSET))
+    del model.metadata_props[:]  # with which it breaks
+    qnn_preprocess_model(model, out, fuse_layernorm=True)
+    model = onnx.load_model(out)
+    for x, nodes in [*_gelus(model.graph)]:
+        last = nodes[-1]
+        gelu = onnx.helper.make_node("Gelu", [x], [last.output[0]], last.name, domain=GELUS)
+        model.graph.node.insert(list(model.graph.node).index(last), gelu)
+        for node in nodes:
+            model.graph.node.remove(node)
+        if not any(entry.domain == GELUS for entry in model.opset_import):
+            model.opset_import.append(onnx.helper.make_opsetid(GELUS, 1))
+    onnx.save_model(model, out)
+    return out
+
+
+def _gelus(graph: onnx.GraphProto) -> Iterator[tuple[str, list[onnx.NodeProto]]]:
+    """x * 0.5 * (1 + erf(x / sqrt 2)), its factors in any order: x, and the nodes, the last one last.
+
+    Hendrycks and Gimpel 2016, arXiv:1606.08415.
+    """
+    from onnx import numpy_helper
+
+    constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if math.prod(t.dims) == 1}
+    makers = {name: node for node in graph.node for name in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+
+    def number(name: str, wanted: float) -> bool:
+        return name in constants and abs(float(constants[name].flat[0]) - wanted) <= NEAR * wanted
+
+    def other(node: onnx.NodeProto, name: str) -> str:
+        return next((each for each in node.input if each != name), name)
+
+    def alone(node: onnx.NodeProto, kind: str) -> onnx.NodeProto | None:
+        read = readers.get(node.output[0], [])
+        return read[0] if len(read) == 1 and read[0].op_type == kind else None
+
+    for erf in [node for node in graph.node if node.op_type == "Erf"]:
+        scaled = makers.get(erf.input[0])
+        if scaled is None or scaled.op_type not in ("Mul", "Div") or len(readers[erf.input[0]]) != 1:
+            continue
+        scale = math.sqrt(2) if scaled.op_type == "Div" else 1 / math.sqrt(2)
+        x = next((name for name in scaled.input if number(other(scaled, name), scale)), "")
+        if not x or (scaled.op_type == "Div" and x != scaled.input[0]):
+            continue
+        plus = alone(erf, "Add")
+        if plus is None or not number(other(plus, erf.output[0]), 1.0):
+            continue
+        found, left, last = [scaled, erf, plus], {"x", "half"}, plus
+        while left and (times := alone(last, "Mul")):
+            factor = other(times, last.output[0])
+            half = makers.get(factor)
+            if factor == x and "x" in left:
+                left -= {"x"}
+            elif number(factor, 0.5) and "half" in left:
+                left -= {"half"}
+            elif half is not None and half.op_type == "Mul" and x in half.input and number(other(half, x), 0.5):
+                left -= {"x", "half"}
+                found += [half] if len(readers[factor]) == 1 else []
+            else:
+                break
+            found.append(times)
+            last = times
+        if not left:
+            yield x, found
