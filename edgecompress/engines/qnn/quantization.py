@@ -65,7 +65,7 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
         )
         coarse = kept_in_float.coarse(prepared, ranges, WIDE if bits > 8 else 255)
         found = [*to_their_ends(prepared, list(coarse)), *kept_in_float.masking(prepared, ranges)]
-        found += kept_in_float.behind(prepared) + _half(prepared, bits)
+        found += kept_in_float.behind(prepared)
         skipped += [name for name in dict.fromkeys(found) if name not in skipped]
         numbers = _quantize(prepared, request.out / FILE, ranges, skipped, bits, matching(prepared, wide))
     order_as(request.out / FILE, request.model.file(".onnx"))
@@ -86,9 +86,17 @@ def _without_scale(file: Path, ranges: Ranges) -> Iterator[str]:
 
 
 def _half(file: Path, bits: int) -> list[str]:
+    """What the HTP computes right in half precision alone: HALF, and of 16 bits x * sigmoid(x), which it makes one."""
     import onnx
 
-    return [node.name for node in onnx.load_model(file).graph.node if node.op_type in HALF[bits]]
+    nodes = onnx.load_model(file).graph.node
+    found = [node.name for node in nodes if node.op_type in HALF[bits]]
+    gates = {node.output[0]: node for node in nodes if node.op_type == "Sigmoid" and bits > 8}
+    for node in nodes:
+        gate = next((gates[name] for name in node.input if name in gates), None) if node.op_type == "Mul" else None
+        if gate is not None and gate.input[0] in node.input:
+            found += [gate.name, node.name]
+    return found
 
 
 def _quantize(
@@ -101,7 +109,7 @@ def _quantize(
     from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
     from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
-    floats = [*skipped, *reading(prepared, skipped), *_without_scale(prepared, ranges)]
+    floats = [*skipped, *reading(prepared, skipped), *_half(prepared, bits), *_without_scale(prepared, ranges)]
     safe, own = safe_names.safe_copy(prepared)
     data = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
@@ -136,7 +144,7 @@ def _quantize(
     safe_names.restore_in(out, own)
     if skipped:
         free_outputs(out, skipped)
-        _whole_constants(prepared, out, floats)
+    _whole_constants(prepared, out, floats)
     sizes = _sizes(model)
     return {node.name: sizes.get(node.output[0], 1) for node in model.graph.node if node.name not in floats}
 

@@ -66,6 +66,7 @@ def prepared(source: Path, out: Path) -> Path:
     from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
 
     model = onnx.load_model(prepare(source, out, OPSET))
+    types = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.value_info}
     del model.metadata_props[:]  # with which it breaks
     qnn_preprocess_model(model, out, fuse_layernorm=True)
     model = onnx.load_model(out)
@@ -77,12 +78,16 @@ def prepared(source: Path, out: Path) -> Path:
             model.graph.node.remove(node)
         if not any(entry.domain == GELUS for entry in model.opset_import):
             model.opset_import.append(onnx.helper.make_opsetid(GELUS, 1))
+    # ONNX tells no type of what an operator of another domain makes, and without one the calibrator looks past it
+    told = {value.name for value in model.graph.value_info}
+    made = (name for node in model.graph.node if node.domain == GELUS for name in node.output)
+    model.graph.value_info.extend(types[name] for name in made if name in types and name not in told)
     onnx.save_model(model, out)
     return out
 
 
 def _gelus(graph: onnx.GraphProto) -> Iterator[tuple[str, list[onnx.NodeProto]]]:
-    """x * 0.5 * (1 + erf(x / sqrt 2)), its factors in any order: x, and the nodes, the last one last.
+    """x * 0.5 * (1 + erf(x / sqrt 2)), or with 1 - erf(-x / sqrt 2), in any order: x, and the nodes, the last one last.
 
     Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
@@ -113,10 +118,16 @@ def _gelus(graph: onnx.GraphProto) -> Iterator[tuple[str, list[onnx.NodeProto]]]
         x = next((name for name in scaled.input if number(other(scaled, name), scale)), "")
         if not x or (scaled.op_type == "Div" and x != scaled.input[0]):
             continue
-        plus = alone(erf, "Add")
-        if plus is None or not number(other(plus, erf.output[0]), 1.0):
+        minus = makers.get(x)  # erfc: 1 - erf(-x / sqrt 2)
+        minus = minus if minus is not None and minus.op_type == "Neg" else None
+        plus = alone(erf, "Sub" if minus is not None else "Add")
+        one = other(plus, erf.output[0]) if plus is not None else ""
+        if plus is None or not number(one, 1.0) or (minus is not None and plus.input[0] != one):
             continue
         found, left, last = [scaled, erf, plus], {"x", "half"}, plus
+        if minus is not None:
+            found += [minus] if len(readers[x]) == 1 else []
+            x = minus.input[0]
         while left and (times := alone(last, "Mul")):
             factor = other(times, last.output[0])
             half = makers.get(factor)
