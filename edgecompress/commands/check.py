@@ -228,6 +228,8 @@ def _where(row: CheckedVariant) -> str:
     left = sum(each["count"] for each in row["outside"])
     if not accelerator:
         return "all supported"
+    if not left and row["unknown"]:
+        return f"all that are known in {accelerator}"
     return f"all in {accelerator}" if not left else f"{left} outside {accelerator}, whole or in part"
 
 

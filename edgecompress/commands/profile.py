@@ -66,7 +66,8 @@ def _profile(named: Mapping[str, Path], options: Options, request: JobRequest) -
     resolved = dataclasses.replace(resolved, source=shipped_source(first, origin))
     alone = plan.ranking(resolved, ())
     if alone.unmeasured:
-        raise InputError(f"{first}: nothing can be measured: {alone.unmeasured}; name another with --device")
+        remedy = "" if resolved.at_hand else "; name another with --device"
+        raise InputError(f"{first}: nothing can be measured: {alone.unmeasured}{remedy}")
     check_sensors(resolved, alone, options)
     walk = begin(resolved, options, f"profile>{','.join(map(str, named.values()))}")
     candidates = [_candidate(resolved, walk, path, name, asked) for name, path in named.items()]

@@ -8,7 +8,7 @@ from typing import Unpack
 from edgecompress.commands import objects
 from edgecompress.commands.job_run import Result, begin, no_proof
 from edgecompress.commands.shipped_folder import Origin, folder_named, runtime_of, shipped, shipped_with
-from edgecompress.core.errors import UNDECIDED, CheckFailed, edge_errors
+from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError, edge_errors
 from edgecompress.core.model import Artifact, Outcome
 from edgecompress.pipeline import plan, shipping, verification
 from edgecompress.pipeline.job import Job, job
@@ -43,6 +43,11 @@ def verify(
         limits = {f"limits.{name}": value for name, value in origin.limits.items()}
         request["settings"] = {**limits, **(request.get("settings") or {})}
     verify_job = job(**request)
+    own = verify_job.device.value.export.get(runtime, {})
+    if other := next((f"{v} = {artifact.facts[v]}" for v in own if artifact.facts.get(v, own[v]) != own[v]), ""):
+        raise InputError(
+            f"{path}: was compiled for {other}, not for {verify_job.device.name}; deploy it for that device"
+        )
     return _judged(verify_job, begin(verify_job, options, f"verify>{path}"), artifact, origin, runtime)
 
 

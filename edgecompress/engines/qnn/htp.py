@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 PROVIDER = "QNNExecutionProvider"
 KIND, FILE = "htp", "model.onnx"  # an ONNX file whose numbers are those that the HTP computes in
-# What the HTP takes in half precision and not in whole numbers, by the bits of activations (scripts/htp_table.py)
-HALF = {8: ("ReduceLogSumExp",), 16: ("PRelu", "ReduceLogSumExp")}
+# What the HTP takes, or computes right, in half precision and not in whole numbers, by the bits of activations
+HALF = {8: ("CumSum", "ReduceLogSumExp"), 16: ("PRelu", "ReduceLogSumExp")}
 EMULATOR = "Qualcomm's HTP emulator"
+SCALING = ("QuantizeLinear", "DequantizeLinear")
 CONTEXT = "EPContext"  # the node that holds what was compiled
 TRACE = "qnn_op_trace.json"  # what the compiler writes of where each node went
 
@@ -39,6 +40,7 @@ class Chip:
 
     number: int
     htp: int
+    half: bool = True  # whether it computes in half precision
 
 
 CHIPS: Mapping[str, Chip] = {
@@ -51,7 +53,7 @@ CHIPS: Mapping[str, Chip] = {
     "SM8845": Chip(97, 81),  # Snapdragon 8 Gen 5
     "SM8850": Chip(87, 81),  # Snapdragon 8 Elite Gen 5
     "SC8380XP": Chip(60, 73),  # Snapdragon X Elite
-    "QCM6490": Chip(93, 68),  # boards: RB3 Gen 2
+    "QCM6490": Chip(93, 68, half=False),  # boards: RB3 Gen 2
     "QCS9100": Chip(77, 73),  # boards: IQ-9
     "SA8255": Chip(52, 73),  # cars
     "SA8295": Chip(39, 68),  # cars
@@ -129,11 +131,11 @@ def session(
     try:
         return onnxruntime.InferenceSession(file, how)
     except Exception as error:  # ONNX Runtime's own classes, which share no other
-        raise StageFailed(f"runtime qnn: the compiler for {soc} (HTP v{chip.htp}): {_told(error)}") from error
-
-
-def _told(error: Exception) -> str:
-    return brief(str(error).partition(" : ")[2].rpartition(" : ")[2] or str(error))
+        told = brief(str(error).partition(" : ")[2].rpartition(" : ")[2] or str(error))
+        hint = "" if chip.half else f"; {soc} has no half precision, so no operator may stay in floats"
+        if "MEM_ALLOC" in told:
+            hint = "; it names no operator: try a chip of another generation (--device), or another precision"
+        raise StageFailed(f"runtime qnn: the compiler for {soc} (HTP v{chip.htp}): {told}{hint}") from error
 
 
 def compiled(file: Path, context: Path, soc: str, how: onnxruntime.SessionOptions) -> Placement:
@@ -150,8 +152,7 @@ def compiled(file: Path, context: Path, soc: str, how: onnxruntime.SessionOption
     reasons = {node["node_name"]: node["reason"].rstrip(".") for node in told.get("unsupported_nodes", ())}
     # what is in the compiled file beside its context, or all where there is none: the trace does not list every node
     after = onnx.load_model(context if context.exists() else file, load_external_data=False).graph.node
-    scaling = () if context.exists() else ("QuantizeLinear", "DequantizeLinear")
-    left = [node for node in after if node.op_type not in (CONTEXT, *scaling)]
+    left = [node for node in after if node.op_type not in (CONTEXT, *(() if context.exists() else SCALING))]
     operators = told.get("summary", {}).get("total_qnn_ops", 0)
     return Placement(operators, tuple(_left(node, reasons.get(node.name, "")) for node in left))
 

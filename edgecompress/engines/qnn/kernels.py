@@ -7,12 +7,15 @@ from edgecompress.engines.qnn.htp import HALF
 from edgecompress.engines.qnn.placed import TYPES, TYPES_LEFT, WORDS, WORDS_LEFT
 
 BITS = {"int8": 8, "int8-a16": 16}  # of activations
-NAMED = {"logsumexp": "ReduceLogSumExp", "prelu": "PRelu"}  # words of the types in HALF
+BODIES = ("If", "Loop", "Scan")
+NAMED = {"cumsum": "CumSum", "logsumexp": "ReduceLogSumExp", "prelu": "PRelu"}  # words of the types in HALF
 
 
 def kernels(operation: Operation, precision: str) -> Kernels:
     """What becomes of an operator: on the HTP in whole numbers or in half precision, or on the CPU beside it."""
     asked = precision if precision in BITS else "fp16"  # floats are of half precision there
+    if operation.type in BODIES:
+        return Kernels(unable=f"the HTP has no {operation.type}")
     by_type = operation.type in TYPES
     if not by_type and operation.word not in WORDS:
         return Kernels(known=False)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Dim, Request, TensorSpec
 from edgecompress.data import tensors
 from edgecompress.engines.onnx import external
@@ -36,6 +37,11 @@ def fixed(request: Request, out: Path) -> Ends:
             if isinstance(dim, Dim):
                 sizes.setdefault(dim.name, batch if dim.name == "batch" else size)
     proto = external.load(model.file(".onnx"))
+    if bodies := sorted({node.op_type for node in proto.graph.node if any(a.HasField("g") for a in node.attribute)}):
+        raise StageFailed(
+            f"runtime qnn: the HTP has no {' and no '.join(bodies)}: write out what it repeats or chooses, or deploy "
+            "for the CPU (--target android)"
+        )
     inputs = tuple(_with(spec, sizes, batch) for spec in model.inputs)
     for spec in inputs:
         value = next(value for value in proto.graph.input if value.name == spec.name)

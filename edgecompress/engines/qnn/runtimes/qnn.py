@@ -74,8 +74,9 @@ def _compile(folder: Path, soc: htp.Soc, fallback: bool) -> dict[str, Any]:
     """Compiles a folder's file; returns the facts."""
     placed = htp.compiled(folder / FILE, folder / CONTEXT, soc, onnx_session.options(1))
     if (placed.left and not fallback) or not (folder / CONTEXT).exists():
-        named = ", ".join(f"{op['name']} ({op['type']}: {op['why']})" for op in placed.left[:SHOWN])
-        more = f" and {len(placed.left) - SHOWN} more" if len(placed.left) > SHOWN else ""
+        own = [op for op in placed.left if op["type"] not in htp.SCALING] or placed.left
+        named = ", ".join(f"{op['name']} ({op['type']}: {op['why']})" for op in own[:SHOWN])
+        more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
         remedy = "export = { fallback = true } lets the CPU run them"
         remedy = remedy if placed.operators else "it takes none of the net"
         raise StageFailed(f"runtime qnn: the HTP of {soc} does not take {named}{more}; {remedy}")
@@ -157,4 +158,6 @@ def tapped(request: Request) -> Artifact:
         found = layer_outputs.tapped(dataclasses.replace(request, inputs={**request.inputs, "model": net}, out=scratch))
         (request.out / FILE).write_bytes((scratch / FILE).read_bytes())
     facts = _compile(request.out, model.facts["soc"], fallback=bool(model.facts["fallback"]))
-    return Artifact(request.out, FORMAT, found.inputs, found.outputs, {**facts, **found.facts}).write()
+    halves = {"float32": "float16"}  # what the HTP computes floats in
+    taps = [{**row, "dtype": halves.get(row["dtype"], row["dtype"])} for row in found.facts["taps"]]
+    return Artifact(request.out, FORMAT, found.inputs, found.outputs, {**facts, "taps": taps}).write()
