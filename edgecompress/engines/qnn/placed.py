@@ -29,11 +29,11 @@ TYPES = words(
 # Those that it left, in no precision but what is named
 WORDS_LEFT: Mapping[str, frozenset[str]] = {
     "fp16": words("celu reduceprod spacetodepth trilu unfold"),
-    "int8": words("celu erf reduceprod spacetodepth trilu unfold"),
-    "int8-a16": words("celu erf reduceprod spacetodepth trilu unfold"),
+    "int8": words("celu reduceprod spacetodepth trilu unfold"),
+    "int8-a16": words("celu reduceprod spacetodepth trilu unfold"),
 }
 TYPES_LEFT: Mapping[str, frozenset[str]] = {
     "fp16": words("Celu ReduceProd Trilu"),
-    "int8": words("Celu Erf ReduceProd Trilu"),
-    "int8-a16": words("Celu Erf ReduceProd Trilu"),
+    "int8": words("Celu ReduceProd Trilu"),
+    "int8-a16": words("Celu ReduceProd Trilu"),
 }

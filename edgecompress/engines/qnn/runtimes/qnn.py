@@ -79,6 +79,7 @@ def _compile(folder: Path, soc: htp.Soc, fallback: bool) -> dict[str, Any]:
         more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
         remedy = "export = { fallback = true } lets the CPU run them"
         remedy = remedy if placed.operators else "it takes none of the net"
+        remedy = remedy if htp.CHIPS[soc].half else f"{soc} has no half precision; {remedy}"
         raise StageFailed(f"runtime qnn: the HTP of {soc} does not take {named}{more}; {remedy}")
     chip = htp.CHIPS[soc]
     compiled = {"source": htp.compiler(), "accelerator": f"HTP v{chip.htp}", "system": soc}
