@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ import edgecompress
 from edgecompress.commands import deploy
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.errors import EdgeError, MissingDependency, StageFailed
-from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.core.operations import Operation
 from edgecompress.data import compiler_estimates, tensors
 from edgecompress.engines.qnn import htp, kernels, placed
@@ -340,3 +341,91 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(environments, "version", lambda name: known.get(name, real(name)))
     with pytest.raises(MissingDependency, match=r"needs onnxruntime-qnn>=2.7, not installed; run: .*\[qnn\]"):
         environments.require(registry.load("runtimes", "qnn"), "runtime 'qnn'")
+
+
+# --------------------------------------------------------------------------- what is made ready for the compiler
+
+
+def small(folder: Path, nodes: list[Any], shape: list[Any], weights: Mapping[str, Any]) -> Artifact:
+    """An ONNX net x -> y, with samples of [8, 8, 12, 12] beside it."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    constants = [numpy_helper.from_array(np.asarray(w, np.float32), n) for n, w in weights.items()]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy"]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], constants)
+    folder.mkdir()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(model, folder / "model.onnx")
+    spec = tuple(Dim(d, 1, 2**31 - 1) if isinstance(d, str) else d for d in shape)
+    drawn = np.random.default_rng(2).normal(size=(8, 8, 12, 12)).astype(np.float32)
+    tensors.write_split(folder.parent / "samples/calibrate", {"x": drawn})
+    given = TensorSpec("x", (Dim("batch", 1, 8), 8, 12, 12))
+    Artifact(folder.parent / "samples", "samples", (given,)).write()
+    return Artifact(folder, "onnx", (TensorSpec("x", spec),), (TensorSpec("y", spec),)).write()
+
+
+def of(technique: Any, source: Artifact, **options: Any) -> Artifact:
+    place = source.path.parent
+    for name in ("small", "out"):
+        (place / name).mkdir()
+    inputs = {"model": source, "samples": Artifact.read(place / "samples")}
+    made = technique.apply(Request(inputs, place / "small", technique.Options(**options)))
+    return qnn.export(Request({"model": made}, place / "out", qnn.Options()))
+
+
+GELUS = {
+    "x first": ["Mul x c a", "Erf a b", "Add b one d", "Mul x d e", "Mul e half y"],
+    "half first": ["Mul x c a", "Erf a b", "Add one b d", "Mul half x e", "Mul e d y"],
+    "by erfc": ["Neg x n", "Mul n c a", "Erf a b", "Sub one b d", "Mul half x e", "Mul e d y"],
+    "divided": ["Div x root a", "Erf a b", "Add b one d", "Mul d half e", "Mul e x y"],
+}
+
+
+@pytest.mark.parametrize("spelling", GELUS)
+@pytest.mark.parametrize("technique", [htp_int8, htp_int8_a16, htp_fp16])
+def test_a_gelu_is_one_operator_however_it_is_written(technique: Any, spelling: str, tmp_path: Path) -> None:
+    from onnx import helper
+
+    words = [each.split() for each in GELUS[spelling]]
+    nodes = [helper.make_node(kind, ins, [out], f"n{i}") for i, (kind, *ins, out) in enumerate(words)]
+    weights = {"c": 0.70710678, "root": 1.41421356, "one": 1.0, "half": 0.5}
+    artifact = of(technique, small(tmp_path / "net", nodes, [1, 8, 12, 12], weights))
+    x = np.random.default_rng(4).normal(size=(1, 8, 12, 12)).astype(np.float32)
+    session = qnn.open(artifact, 1)
+    right = x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+    assert sqnr(right, session.run({"x": x})["y"]) > 30 and artifact.facts["estimate"]["npu_operators"] <= 5
+
+
+@pytest.mark.parametrize(("technique", "options"), [(htp_int8_a16, {}), (htp_int8, {"wide": ("gate", "times")})])
+def test_x_times_its_sigmoid_is_right_in_16_bits(technique: Any, options: Any, tmp_path: Path) -> None:
+    import onnxruntime
+    from onnx import helper
+
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Sigmoid", ["a"], ["b"], "gate"),
+        helper.make_node("Mul", ["a", "b"], ["c"], "times"),
+        helper.make_node("Conv", ["c", "v"], ["y"], "end"),
+    ]
+    weights = {"w": rng.normal(size=(24, 8, 3, 3)) / 8, "v": rng.normal(size=(8, 24, 1, 1)) / 5}
+    artifact = of(technique, small(tmp_path / "net", nodes, ["batch", 8, "height", "width"], weights), **options)
+    assert artifact.inputs[0].shape == (1, 8, 12, 12)  # the data's sizes
+    x = rng.normal(size=(1, 8, 12, 12)).astype(np.float32)
+    right = onnxruntime.InferenceSession(tmp_path / "net/model.onnx").run(None, {"x": x})[0]
+    assert sqnr(right, qnn.open(artifact, 1).run({"x": x})["y"]) > 30
+
+
+def test_a_body_is_refused_by_its_name(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    end = [helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 8, 12, 12])]
+    bodies = [helper.make_graph([helper.make_node(kind, ["x"], ["z"])], "g", [], end) for kind in ("Relu", "Neg")]
+    true = helper.make_tensor("t", TensorProto.BOOL, [], [True])
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=true),
+        helper.make_node("If", ["c"], ["y"], then_branch=bodies[0], else_branch=bodies[1]),
+    ]
+    with pytest.raises(StageFailed, match="the HTP has no If: write out what it repeats or chooses"):
+        of(htp_int8, small(tmp_path / "net", nodes, [1, 8, 12, 12], {}))

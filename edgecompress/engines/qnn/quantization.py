@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 WIDE = 65535  # levels of 16 bits
 BACK = "DequantizeLinear"
-PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}  # the axis of a weight along which its outputs lie
 
 
 class Quantizing(Calibrating, Protocol):
@@ -58,7 +57,8 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
 
     with tempfile.TemporaryDirectory(dir=request.out, prefix="work-") as folder:
         ends = static_graph.fixed(request, Path(folder) / "fixed.onnx")
-        prepared = static_graph.prepared(Path(folder) / "fixed.onnx", Path(folder) / "prepared.onnx")
+        opset = static_graph.WIDE if bits > 8 or wide else static_graph.OPSET
+        prepared = static_graph.prepared(Path(folder) / "fixed.onnx", Path(folder) / "prepared.onnx", opset)
         skipped = to_their_ends(prepared, matching(prepared, options.skip))
         ranges = activation_ranges.calibrate(
             prepared, items, options, lambda done: request.progress(0.9 * done, "calibrating")
@@ -85,16 +85,20 @@ def _without_scale(file: Path, ranges: Ranges) -> Iterator[str]:
             yield node.name
 
 
-def _half(file: Path, bits: int) -> list[str]:
+def _half(file: Path, bits: int, wide: Sequence[str]) -> list[str]:
     """What the HTP computes right in half precision alone: HALF, and of 16 bits x * sigmoid(x), which it makes one."""
     import onnx
 
     nodes = onnx.load_model(file).graph.node
-    found = [node.name for node in nodes if node.op_type in HALF[bits]]
-    gates = {node.output[0]: node for node in nodes if node.op_type == "Sigmoid" and bits > 8}
-    for node in nodes:
-        gate = next((gates[name] for name in node.input if name in gates), None) if node.op_type == "Mul" else None
-        if gate is not None and gate.input[0] in node.input:
+    found = [node.name for node in nodes if node.op_type in HALF[16 if node.name in wide else bits]]
+    gates = {node.output[0]: node for node in nodes if node.op_type == "Sigmoid"}
+    for node in (node for node in nodes if node.op_type == "Mul"):
+        gate = next((gates[name] for name in node.input if name in gates), None)
+        if (
+            gate is not None
+            and gate.input[0] in node.input
+            and (bits > 8 or not {gate.name, node.name}.isdisjoint(wide))
+        ):
             found += [gate.name, node.name]
     return found
 
@@ -109,7 +113,7 @@ def _quantize(
     from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
     from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
-    floats = [*skipped, *reading(prepared, skipped), *_half(prepared, bits), *_without_scale(prepared, ranges)]
+    floats = [*skipped, *reading(prepared, skipped), *_half(prepared, bits, wide), *_without_scale(prepared, ranges)]
     safe, own = safe_names.safe_copy(prepared)
     data = {
         name: TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
@@ -191,8 +195,7 @@ def _overrides(
             continue
         if node.op_type in ("Gemm", "MatMul") and len(weight.dims) == 2:
             rows_first = not any(a.name == "transB" and a.i for a in node.attribute)
-            axis = PRODUCTS[node.op_type] if rows_first else 0
-            told[weight.name] = [{"axis": axis, "quant_type": QuantType.QInt8, "symmetric": True}]
+            told[weight.name] = [{"axis": int(rows_first), "quant_type": QuantType.QInt8, "symmetric": True}]
         elif node.op_type in ("LayerNormalization", "InstanceNormalization", "GroupNormalization"):
             told[weight.name] = [{"quant_type": widest if node.name in wide else own}]
     return told

@@ -17,7 +17,7 @@ from edgecompress.engines.onnx.graph_edits import prepare
 if TYPE_CHECKING:
     import onnx
 
-OPSET = 17  # the first with LayerNormalization, which the HTP has as one operator
+OPSET, WIDE = 17, 21  # the first with LayerNormalization, which the HTP has as one operator; and with 16 bits
 GELUS = "com.microsoft"  # whose Gelu is of every opset
 NEAR = 1e-3  # of a constant
 
@@ -66,12 +66,12 @@ def _with(spec: TensorSpec, sizes: dict[str, int], batch: int) -> TensorSpec:
     return dataclasses.replace(spec, shape=tuple(sizes.get(d.name, n) if isinstance(d, Dim) else n for d, n in whole))
 
 
-def prepared(source: Path, out: Path) -> Path:
-    """Such a file simplified, with norms and GELUs as one operator each where they are written as many."""
+def prepared(source: Path, out: Path, opset: int = OPSET) -> Path:
+    """Such a file of at least that opset, simplified, with each norm and GELU as one operator, however it is written."""
     import onnx
     from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
 
-    model = onnx.load_model(prepare(source, out, OPSET))
+    model = onnx.load_model(prepare(source, out, opset))
     types = {value.name: value for value in onnx.shape_inference.infer_shapes(model).graph.value_info}
     del model.metadata_props[:]  # with which it breaks
     qnn_preprocess_model(model, out, fuse_layernorm=True)
