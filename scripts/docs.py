@@ -234,7 +234,8 @@ Small nets with random weights, one of each shape that people bring, taken from 
 own road and held against torch: at least 100 dB in fp32, 20 dB in int8. Written from the results of
 `tests/test_zoo.py`, which fails when a cell changes, for the better too. "fixed batch": the net takes any number of
 items, a file of this runtime only one; one was made and run for each batch that was asked for. All of it ran on a CPU,
-`onnx_gpu` too; `coreml` by the interpreter of its programs, `ethos_u` by LiteRT with the file as it was before Vela, `qnn` by Qualcomm's emulator.
+`onnx_gpu` too; `coreml` by the interpreter of its programs, `ethos_u` by LiteRT with the file as it was before Vela,
+`qnn` by Qualcomm's emulator.
 """
 
 

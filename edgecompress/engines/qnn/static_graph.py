@@ -67,7 +67,7 @@ def _with(spec: TensorSpec, sizes: dict[str, int], batch: int) -> TensorSpec:
 
 
 def prepared(source: Path, out: Path, opset: int = OPSET) -> Path:
-    """Such a file of at least that opset, simplified, with each norm and GELU as one operator, however it is written."""
+    """Such a file of at least that opset, simplified; each norm and GELU is one operator, however it is written."""
     import onnx
     from onnxruntime.quantization.execution_providers.qnn import qnn_preprocess_model
 
