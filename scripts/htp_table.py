@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))  # whose nets have one operator each
 
-import kernel_nets  # noqa: E402
+import kernel_nets  # type: ignore[import-not-found]  # noqa: E402
 import numpy as np  # noqa: E402, TID253
 import torch  # noqa: E402, TID253
 
