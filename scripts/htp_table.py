@@ -1,11 +1,11 @@
 """Asks Qualcomm's compiler which operators it takes, word by word and precision by precision; writes the table of that.
 
-`python scripts/htp_table.py`, after a new version of onnxruntime-qnn: minutes. `ask` is what the tests hold it to.
+`python scripts/htp_table.py`, after a new version of onnxruntime-qnn: minutes; then ruff formats the table. `ask` is
+what the tests hold it to.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 import textwrap
@@ -78,9 +78,9 @@ def main() -> None:
             taken[precision] |= made - {*left}
     lines = [
         '"""What the HTP takes, as Qualcomm\'s compiler answered: written by scripts/htp_table.py."""',
-        "from __future__ import annotations",
-        "from collections.abc import Mapping",
-        "from edgecompress.core.operations import words",
+        "\nfrom __future__ import annotations\n",
+        "from collections.abc import Mapping\n",
+        "from edgecompress.core.operations import words\n",
         f"COMPILER = {htp.compiler()!r}",
         "# Words of operators, and types of ONNX, that it was asked",
         f"WORDS = {_set(known)}",
@@ -90,8 +90,6 @@ def main() -> None:
         f"TYPES_LEFT: Mapping[str, frozenset[str]] = {_sets({p: types - taken[p] for p in taken})}",
     ]
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for step in (["check", "--fix", "--select", "I"], ["format"]):
-        subprocess.run([sys.executable, "-m", "ruff", *step, "-q", str(TABLE)], check=True)
 
 
 def _sets(each: dict[str, set[str]]) -> str:

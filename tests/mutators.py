@@ -38,6 +38,10 @@ def plant(artifact: Artifact, fault: str, seed: int) -> tuple[Artifact, str]:
     fit = [c for c in CONSTANTS[artifact.kind](artifact.path) if c.role == FAULTS[fault]]
     chosen = fit[random.integers(len(fit))]
     chosen.write(DAMAGE[fault](chosen.array, random).astype(chosen.array.dtype))
+    if artifact.kind == "qnn":  # what runs is what the compiler made of that file
+        from edgecompress.engines.qnn.runtimes import qnn
+
+        qnn._compile(artifact.path, artifact.facts["soc"], fallback=False)
     return Artifact.read(artifact.path).write(), f"{fault} of {chosen.name}"
 
 
@@ -278,6 +282,7 @@ def _address(array: Array) -> int:
 
 CONSTANTS: dict[str, Callable[[Path], Iterator[Constant]]] = {
     "onnx": onnx,
+    "qnn": onnx,
     "openvino": openvino,
     "pte": pte,
     "tflite": tflite,

@@ -46,6 +46,7 @@ def report(device: str = "", root: Path = Path("/")) -> dict[str, Any]:
         **{kind: [_plugin(*each) for each in registry.every(kind)] for kind in KINDS},
         "sensors": [sensor(name, module, known, root) for name, module in registry.every("sensors")],
         "libraries": {name: version for name in sorted(names) if (version := environments.version(name))},
+        "licences": [m.LICENCE for m in modules if hasattr(m, "LICENCE") and not environments.missing(m)],
         "advice": list(_advice(root)),
     }
 
@@ -112,9 +113,6 @@ def _advice(root: Path) -> Iterable[str]:
             f"the libraries in {packages} have no bytecode, and you may not write it: each stage compiles them again; "
             f"run, as one who may: {sys.executable} -m compileall -q -j 0 {packages}"
         )
-    for name, module in registry.every("runtimes"):
-        if (licence := getattr(module, "LICENCE", "")) and not environments.missing(module):
-            yield f"runtime {name}: {licence}"
     version = environments.version("torch") or ""
     brought = [environments.package(r) for r in metadata.requires("torch") or ()] if version else []
     cuda = [name for name in brought if name.startswith(("nvidia-", "cuda-")) and environments.version(name)]
@@ -155,6 +153,9 @@ def _lines(report: Mapping[str, Any]) -> Iterable[str]:
         yield _row(sensor["available"], sensor["name"], says + used)
     yield "\nlibraries"
     yield "  " + ", ".join(f"{name} {version}" for name, version in report["libraries"].items())
+    if report["licences"]:
+        yield "\nlicences"
+        yield from (f"  {line}" for line in report["licences"])
     if report["advice"]:
         yield "\nadvice"
         yield from (f"  {line}" for line in report["advice"])

@@ -144,6 +144,9 @@ sensors = ["rapl", "power_model"] # tried in this order; `edgecompress sensors` 
 # [blocks] # of channels that its kernels compute at once: `edgecompress device blocks FILE` finds and writes them
 # "litert-int8" = 16 # RUNTIME-PRECISION
 
+# [export.qnn] # options of a runtime's export for it: the chip that a compiler compiles for
+# soc = "SM8650"
+
 # [options] # of the transport and of the sensors
 """
 

@@ -222,6 +222,8 @@ def _speed(report: Report, rows: Show, fig: Draw) -> Raw:
     """Latency; on a simulated device instructions, on one that is not at hand estimates: there nothing is timed."""
     if before_after.ranked_by(report) == CYCLES:
         return section("Estimates", rows(estimates.table))
+    if any(variant.estimate for variant in report.variants):  # of a compiler that estimates no time
+        return section(estimates.table(report).title, rows(estimates.table))
     if before_after.ranked_by(report) != "latency":
         kernels = [tag("li", bdi(line)) for line in instructions.kernels(report)]
         return section("Instructions", rows(instructions.table), tag("ul", kernels, class_="said"), fig("instructions"))

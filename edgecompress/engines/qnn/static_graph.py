@@ -32,7 +32,8 @@ def fixed(request: Request, out: Path) -> Ends:
     stored, known = tensors.check_inputs(model, samples), {spec.name: spec for spec in samples.inputs}
     batch, sizes = request.context.batch, dict[str, int]()
     for spec in model.inputs:
-        seen = known[stored[spec.name]].concrete(batch)
+        given = known.get(stored.get(spec.name, ""), spec)  # of a state there need be no data
+        seen = given.concrete(batch)
         for dim, size in zip(spec.shape, seen if len(seen) == len(spec.shape) else spec.concrete(batch), strict=True):
             if isinstance(dim, Dim):
                 sizes.setdefault(dim.name, batch if dim.name == "batch" else size)

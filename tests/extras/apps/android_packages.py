@@ -164,7 +164,8 @@ def _for_npu(folder: Path) -> Path:
     place = folder.parent / "npu"
     for each in (place / "half", place / "artifact"):
         each.mkdir(parents=True)
-    half = htp_fp16.apply(Request({"model": before}, place / "half", htp_fp16.Options()))
+    given = {"model": before, "samples": Artifact.read(folder / "excerpt")}
+    half = htp_fp16.apply(Request(given, place / "half", htp_fp16.Options()))
     artifact = qnn.export(Request({"model": half}, place / "artifact", qnn.Options()))
     session = qnn.open(artifact, 1)
     found = np.concatenate([np.asarray(session.run({"image": x[None]})["scores"]) for x in inputs])

@@ -77,7 +77,7 @@ def _compile(folder: Path, soc: htp.Soc, fallback: bool) -> dict[str, Any]:
         own = [op for op in placed.left if op["type"] not in htp.SCALING] or placed.left
         named = ", ".join(f"{op['name']} ({op['type']}: {op['why']})" for op in own[:SHOWN])
         more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
-        remedy = "export = { fallback = true } lets the CPU run them"
+        remedy = "--set variant.NAME.export.fallback=true lets the CPU run them"
         remedy = remedy if placed.operators else "it takes none of the net"
         remedy = remedy if htp.CHIPS[soc].half else f"{soc} has no half precision; {remedy}"
         raise StageFailed(f"runtime qnn: the HTP of {soc} does not take {named}{more}; {remedy}")
