@@ -202,9 +202,7 @@ def test_a_file_that_came_quantized_is_compiled_as_it_is(made: Make, tmp_path: P
 
 
 def test_an_operator_that_the_npu_lacks_is_named_and_refuses_the_file(made: Make) -> None:
-    with pytest.raises(
-        StageFailed, match=r"does not take tail \(Celu: .*Celu.*fallback=true lets the CPU"
-    ):
+    with pytest.raises(StageFailed, match=r"does not take tail \(Celu: .*Celu.*fallback=true lets the CPU"):
         made(htp_int8, tail="Celu")
 
 
