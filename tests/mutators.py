@@ -41,6 +41,8 @@ def plant(artifact: Artifact, fault: str, seed: int) -> tuple[Artifact, str]:
     if artifact.kind == "qnn":  # what runs is what the compiler made of that file
         from edgecompress.engines.qnn.runtimes import qnn
 
+        for file in artifact.path.glob("model_ctx*"):
+            file.unlink()
         qnn._compile(artifact.path, artifact.facts["soc"], fallback=False)
     return Artifact.read(artifact.path).write(), f"{fault} of {chosen.name}"
 

@@ -110,8 +110,9 @@ def judged(deployed: Deployed, artifact: Artifact, out: Path) -> Mapping[str, An
 def planted(deployed: Deployed, fault: str, folder: Path) -> Iterator[tuple[Artifact, str, Mapping[str, Any]]]:
     """Damaged artifacts that their runtime still takes, what is wrong with them, and the facts of the verdict."""
     for seed in range(5 * SEEDS):
-        artifact, says = plant(deployed.artifact(folder / f"{fault}-{seed}"), fault, seed)
+        says = fault
         try:
+            artifact, says = plant(deployed.artifact(folder / f"{fault}-{seed}"), fault, seed)
             facts = judged(deployed, artifact, folder / f"{fault}-{seed}-verdict")
         except StageFailed as error:
             print(f"{deployed.runtime}: {says}: refused: {error}")
