@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -203,8 +204,6 @@ def _overrides(
 
 def _sizes(model: onnx.ModelProto) -> dict[str, int]:
     """How many numbers a tensor has, of one item."""
-    import math
-
     import onnx
 
     graph = onnx.shape_inference.infer_shapes(model).graph

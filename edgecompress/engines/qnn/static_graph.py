@@ -93,61 +93,80 @@ def prepared(source: Path, out: Path, opset: int = OPSET) -> Path:
     return out
 
 
+class _Links:
+    """Who makes and who reads each tensor of a graph, and which tensors are one number."""
+
+    def __init__(self, graph: onnx.GraphProto) -> None:
+        from onnx import numpy_helper
+
+        self.constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if math.prod(t.dims) == 1}
+        self.makers = {name: node for node in graph.node for name in node.output}
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in graph.node:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
+
+    def is_number(self, name: str, wanted: float) -> bool:
+        return name in self.constants and abs(float(self.constants[name].flat[0]) - wanted) <= NEAR * wanted
+
+    def maker(self, name: str, kind: str) -> onnx.NodeProto | None:
+        node = self.makers.get(name)
+        return node if node is not None and node.op_type == kind else None
+
+    def only_reader(self, node: onnx.NodeProto, kind: str) -> onnx.NodeProto | None:
+        read = self.readers.get(node.output[0], [])
+        return read[0] if len(read) == 1 and read[0].op_type == kind else None
+
+    def of_one_reader(self, node: onnx.NodeProto | None) -> list[onnx.NodeProto]:
+        """That node where nothing else reads it, so that it can go."""
+        return [node] if node is not None and len(self.readers[node.output[0]]) == 1 else []
+
+
+def _other(node: onnx.NodeProto, name: str) -> str:
+    return next((each for each in node.input if each != name), name)
+
+
 def _gelus(graph: onnx.GraphProto) -> Iterator[tuple[str, list[onnx.NodeProto]]]:
     """x * 0.5 * (1 + erf(x / sqrt 2)), or with 1 - erf(-x / sqrt 2), in any order: x, and the nodes, the last one last.
 
     Hendrycks and Gimpel 2016, arXiv:1606.08415.
     """
-    from onnx import numpy_helper
-
-    constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if math.prod(t.dims) == 1}
-    makers = {name: node for node in graph.node for name in node.output}
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-
-    def number(name: str, wanted: float) -> bool:
-        return name in constants and abs(float(constants[name].flat[0]) - wanted) <= NEAR * wanted
-
-    def other(node: onnx.NodeProto, name: str) -> str:
-        return next((each for each in node.input if each != name), name)
-
-    def alone(node: onnx.NodeProto, kind: str) -> onnx.NodeProto | None:
-        read = readers.get(node.output[0], [])
-        return read[0] if len(read) == 1 and read[0].op_type == kind else None
-
+    links = _Links(graph)
     for erf in [node for node in graph.node if node.op_type == "Erf"]:
-        scaled = makers.get(erf.input[0])
-        if scaled is None or scaled.op_type not in ("Mul", "Div") or len(readers[erf.input[0]]) != 1:
+        sum_ = _one_plus_erf(links, erf)
+        if sum_ is None:
             continue
-        scale = math.sqrt(2) if scaled.op_type == "Div" else 1 / math.sqrt(2)
-        x = next((name for name in scaled.input if number(other(scaled, name), scale)), "")
-        if not x or (scaled.op_type == "Div" and x != scaled.input[0]):
-            continue
-        minus = makers.get(x)  # erfc: 1 - erf(-x / sqrt 2)
-        minus = minus if minus is not None and minus.op_type == "Neg" else None
-        plus = alone(erf, "Sub" if minus is not None else "Add")
-        one = other(plus, erf.output[0]) if plus is not None else ""
-        if plus is None or not number(one, 1.0) or (minus is not None and plus.input[0] != one):
-            continue
-        found, left, last = [scaled, erf, plus], {"x", "half"}, plus
-        if minus is not None:
-            found += [minus] if len(readers[x]) == 1 else []
-            x = minus.input[0]
-        while left and (times := alone(last, "Mul")):
-            factor = other(times, last.output[0])
-            half = makers.get(factor)
+        x, found = sum_
+        left = {"x", "half"}
+        while left and (times := links.only_reader(found[-1], "Mul")):
+            factor = _other(times, found[-1].output[0])
+            half = links.maker(factor, "Mul")
             if factor == x and "x" in left:
                 left -= {"x"}
-            elif number(factor, 0.5) and "half" in left:
+            elif links.is_number(factor, 0.5) and "half" in left:
                 left -= {"half"}
-            elif half is not None and half.op_type == "Mul" and x in half.input and number(other(half, x), 0.5):
+            elif half is not None and x in half.input and links.is_number(_other(half, x), 0.5):
                 left -= {"x", "half"}
-                found += [half] if len(readers[factor]) == 1 else []
+                found += links.of_one_reader(half)
             else:
                 break
             found.append(times)
-            last = times
         if not left:
             yield x, found
+
+
+def _one_plus_erf(links: _Links, erf: onnx.NodeProto) -> tuple[str, list[onnx.NodeProto]] | None:
+    """1 + erf(x / sqrt 2), or 1 - erf(-x / sqrt 2), around that Erf: x, and the nodes, the last one last."""
+    scaled = links.makers.get(erf.input[0])
+    if scaled is None or scaled.op_type not in ("Mul", "Div") or not links.of_one_reader(scaled):
+        return None
+    scale = math.sqrt(2) if scaled.op_type == "Div" else 1 / math.sqrt(2)
+    x = next((name for name in scaled.input if links.is_number(_other(scaled, name), scale)), "")
+    if not x or (scaled.op_type == "Div" and x != scaled.input[0]):
+        return None
+    minus = links.maker(x, "Neg")
+    plus = links.only_reader(erf, "Add" if minus is None else "Sub")
+    one = _other(plus, erf.output[0]) if plus is not None else ""
+    if plus is None or not links.is_number(one, 1.0) or (minus is not None and plus.input[0] != one):
+        return None
+    return (x if minus is None else minus.input[0]), [*links.of_one_reader(minus), scaled, erf, plus]
