@@ -21,7 +21,7 @@ from edgecompress.core.errors import EdgeError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
 from edgecompress.core.operations import Operation
 from edgecompress.data import compiler_estimates, tensors
-from edgecompress.engines.qnn import htp, kernels, placed
+from edgecompress.engines.qnn import htp, kernels, placed, static_graph
 from edgecompress.engines.qnn.runtimes import qnn
 from edgecompress.engines.qnn.techniques import htp_fp16, htp_int8, htp_int8_a16
 from edgecompress.formats.precision import facts
@@ -395,6 +395,20 @@ def test_a_gelu_is_one_operator_however_it_is_written(technique: Any, spelling: 
     session = qnn.open(artifact, 1)
     right = x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
     assert sqnr(right, session.run({"x": x})["y"]) > 30 and artifact.facts["estimate"]["npu_operators"] <= 5
+
+
+def test_a_gelu_stays_as_written_where_a_part_of_it_is_an_output(tmp_path: Path) -> None:
+    import onnx
+    from onnx import helper
+
+    words = [each.split() for each in GELUS["x first"]]
+    nodes = [helper.make_node(kind, ins, [out], f"n{i}") for i, (kind, *ins, out) in enumerate(words)]
+    file = small(tmp_path / "net", nodes, [1, 8, 12, 12], {"c": 0.70710678, "one": 1.0, "half": 0.5}).file(".onnx")
+    model = onnx.load(file)
+    model.graph.output.append(helper.make_tensor_value_info("d", onnx.TensorProto.FLOAT, [1, 8, 12, 12]))
+    onnx.save(model, file)
+    kinds = [node.op_type for node in onnx.load(static_graph.prepared(file, tmp_path / "out.onnx")).graph.node]
+    assert kinds == ["Mul", "Erf", "Add", "Mul", "Mul"]
 
 
 @pytest.mark.parametrize(("technique", "options"), [(htp_int8_a16, {}), (htp_int8, {"wide": ("gate", "times")})])

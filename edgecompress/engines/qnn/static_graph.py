@@ -101,6 +101,7 @@ class _Links:
 
         self.constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer if math.prod(t.dims) == 1}
         self.makers = {name: node for node in graph.node for name in node.output}
+        self.ends = {value.name for value in graph.output}
         self.readers: dict[str, list[onnx.NodeProto]] = {}
         for node in graph.node:
             for name in node.input:
@@ -115,11 +116,13 @@ class _Links:
 
     def only_reader(self, node: onnx.NodeProto, kind: str) -> onnx.NodeProto | None:
         read = self.readers.get(node.output[0], [])
-        return read[0] if len(read) == 1 and read[0].op_type == kind else None
+        return read[0] if self.of_one_reader(node) and read[0].op_type == kind else None
 
     def of_one_reader(self, node: onnx.NodeProto | None) -> list[onnx.NodeProto]:
         """That node where nothing else reads it, so that it can go."""
-        return [node] if node is not None and len(self.readers[node.output[0]]) == 1 else []
+        if node is None or node.output[0] in self.ends or len(self.readers.get(node.output[0], [])) != 1:
+            return []
+        return [node]
 
 
 def _other(node: onnx.NodeProto, name: str) -> str:
