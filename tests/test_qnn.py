@@ -16,6 +16,7 @@ import pytest
 
 import edgecompress
 from edgecompress.commands import deploy
+from edgecompress.commands.check import check
 from edgecompress.core import catalog, environments, registry
 from edgecompress.core.errors import EdgeError, MissingDependency, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
@@ -26,6 +27,7 @@ from edgecompress.engines.qnn.runtimes import qnn
 from edgecompress.engines.qnn.techniques import htp_fp16, htp_int8, htp_int8_a16
 from edgecompress.formats.precision import facts
 from edgecompress.pipeline import job, plan
+from edgecompress.pipeline.job_request import Options
 
 pytestmark = [pytest.mark.slow, pytest.mark.qnn]
 
@@ -222,6 +224,48 @@ def test_of_equal_variants_the_one_with_fewer_operators_on_the_cpu_is_first(made
     assert compiler_estimates.behind({"left": left, "whole": whole}, "left").startswith("leaves 1 more operator")
     assert "fewest operators" in compiler_estimates.why({"left": left, "whole": whole})
     assert compiler_estimates.best({"one": whole, "other": whole}) == "one"
+
+
+def pooled(file: Path) -> Path:
+    """Convolution, a max pool with gaps, a cumulative sum: x [1, 3, 8, 8] -> y [1, 4, 4, 4]."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = np.random.default_rng(3).normal(size=(4, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "conv"),
+        helper.make_node("MaxPool", ["a"], ["b"], "gaps", kernel_shape=[2, 2], dilations=[2, 2]),
+        helper.make_node("CumSum", ["b", "axis"], ["y"], "sums"),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [1, 3, 8, 8]), ("y", [1, 4, 4, 4]))
+    )
+    constants = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(np.int64(3), "axis")]
+    model = helper.make_model(helper.make_graph(nodes, "net", [x], [y], constants), ir_version=10)
+    model.opset_import[0].version = 20
+    onnx.save(model, file)
+    return file
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_check_asks_the_compiler_where_it_is_and_goes_by_the_table_elsewhere(
+    asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table knows that max pools are taken, and not that those with gaps are left."""
+    if not asked:
+        monkeypatch.setattr(environments, "missing", lambda _: ["onnxruntime-qnn"])
+    options = {"options": Options(store=tmp_path / "store", progress=False), "data": "random"}
+    file = pooled(tmp_path / "net.onnx")
+    strict = check(file, "snapdragon", **options).targets["snapdragon"]["variants"]
+    assert {name for name, row in strict.items() if row["reached"]} == (
+        set() if asked else {"int8", "int8-a16", "fp16"}
+    )
+    if asked:
+        assert "does not take gaps (MaxPool" in strict["int8"]["why"]
+    free = check(file, "snapdragon", settings={"variant.int8.export.fallback": True}, **options)
+    row = free.targets["snapdragon"]["variants"]["int8"]
+    assert row["reached"] and [each["type"] for each in row["outside"]] == (["MaxPool"] if asked else [])
+    assert [each["type"] for each in row["floats"]] == ["CumSum"]
 
 
 SHORT = ("conv", "layernorm", "logsumexp", "prelu", "celu", "reduceprod", "softmax", "add (whole numbers)")

@@ -118,13 +118,14 @@ def job_of(request: JobRequest) -> Job:
 def variants(made: Job, walk: PlanRun) -> dict[str, CheckedVariant]:
     """What is known of each variant of a job, in whose run the operators are read. Raises NoPath for no way at all."""
     calls, left_out = plan.reached(made)
-    stages, readers = first_stages.operators(made, calls)
-    walk.stages(stages)
+    first = first_stages.operators(made, calls)
+    walk.stages(first.stages)
     found = {}
     for variant in plan.chosen(made):
         runtime = variant.runtime or made.target.value.runtime
-        outcome = walk.outcomes[readers[variant.name]] if variant.name in readers else None
-        row = _variant(runtime, conversion.precision(variant), outcome, left_out.get(variant.name, ""))
+        outcome = walk.outcomes[first.readers[variant.name]] if variant.name in first.readers else None
+        built = walk.outcomes[first.compilers[variant.name]] if variant.name in first.compilers else None
+        row = _variant(runtime, conversion.precision(variant), outcome, built, left_out.get(variant.name, ""))
         alone, left = registry.runtime(runtime).alone, [each["type"] for each in row["outside"]]
         if left and alone and alone(variant.export):
             row |= {"reached": False, "why": f"{registry.runtime(runtime).accelerator} does not take {', '.join(left)}"}
@@ -138,7 +139,8 @@ def variants(made: Job, walk: PlanRun) -> dict[str, CheckedVariant]:
     return found
 
 
-def _variant(runtime: str, precision: str, read: Outcome | None, why: str) -> CheckedVariant:
+def _variant(runtime: str, precision: str, read: Outcome | None, built: Outcome | None, why: str) -> CheckedVariant:
+    """By what the engine's compiler answered, where it was asked (`built`), else by the engine's table."""
     row = CheckedVariant(
         runtime=runtime,
         precision=precision,
@@ -155,11 +157,16 @@ def _variant(runtime: str, precision: str, read: Outcome | None, why: str) -> Ch
         return row
     ops = [Operation(*fields) for fields in read.artifact.facts["operations"]]
     row["operators"], row["reached"] = len(ops), True
-    kernels = registry.runtime(runtime).kernels
-    if kernels is None:
+    plugin = registry.runtime(runtime)
+    if built and plugin.compiled:
+        if not built.artifact:
+            return row | {"told": True, "reached": False, "why": built.reason}
+        each = list(plugin.compiled(built.artifact))
+    elif plugin.kernels:
+        each = [(op, plugin.kernels(op, precision)) for op in ops]
+    else:
         return row
     row["told"] = True
-    each = [(op, kernels(op, precision)) for op in ops]
     if unable := Counter((op.type, found.unable) for op, found in each if found.unable):
         return row | {"reached": False, "why": "; ".join(f"{n} {kind}: {why}" for (kind, why), n in unable.items())}
     row["outside"] = _listed((op, found.outside) for op, found in each)

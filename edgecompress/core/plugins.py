@@ -202,6 +202,9 @@ class RuntimePlugin(Step):
     kernels: Callable[[Operation, str], Kernels] | None = None
     """What it makes of an operator in a variant of a precision ("fp32", "int8", "int8-dynamic"): a table, nothing is
     built. For `check`."""
+    compiled: Callable[[Artifact], Sequence[tuple[Operation, Kernels]]] | None = None
+    """What its compiler made of each operator of an artifact, where that takes seconds: `check` has each variant
+    compiled, with few samples, where its libraries are installed; elsewhere it goes by `kernels`."""
     foreseen: Callable[[Artifact], Foreseen] | None = None
     """What its `export` will replace and refuse in a "program", by the tables that it goes by: nothing is built. For
     `check`."""

@@ -37,15 +37,16 @@ def _of_graph(graph: onnx.GraphProto) -> Iterator[Operation]:
     words: dict[str, str] = {}
     for node in graph.node:
         if node.op_type not in ("Constant", "QuantizeLinear", "DequantizeLinear"):
-            word = _word(node, shapes)
-            words |= dict.fromkeys(node.output, word)
-            yield Operation(node.op_type, word, "", words.get(node.input[0], "") if node.input else "")
+            own = word(node, shapes)
+            words |= dict.fromkeys(node.output, own)
+            yield Operation(node.op_type, own, "", words.get(node.input[0], "") if node.input else "")
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield from _of_graph(attribute.g)
 
 
-def _word(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> str:
+def word(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """That of a node of a graph whose constants have those shapes."""
     kind = str(node.op_type)
     if kind not in CONVOLUTIONS:
         return WORDS.get(kind, kind.lower())

@@ -1,9 +1,14 @@
-"""Which operators the HTP takes in which precision: the compiler's answers, and what it does not know is unknown."""
+"""Which operators the HTP takes in which precision: the compiler's answer of a file, and a table of such answers.
+
+The table is for machines without the compiler; it knows types of operators, not their arguments and sizes.
+"""
 
 from __future__ import annotations
 
+from edgecompress.core.model import Artifact
 from edgecompress.core.operations import Kernels, Operation
-from edgecompress.engines.qnn.htp import HALF
+from edgecompress.engines.onnx import operations
+from edgecompress.engines.qnn.htp import FILE, HALF, SCALING
 from edgecompress.engines.qnn.placed import TYPES, TYPES_LEFT, WORDS, WORDS_LEFT
 
 BITS = {"int8": 8, "int8-a16": 16}  # of activations
@@ -22,3 +27,25 @@ def kernels(operation: Operation, precision: str) -> Kernels:
     left = operation.type in TYPES_LEFT[asked] if by_type else operation.word in WORDS_LEFT[asked]
     half = NAMED.get(operation.word, operation.type) in HALF[BITS[asked]] if asked in BITS else False
     return Kernels([operation.type] if left else (), [operation.type] if half else ())
+
+
+def compiled(artifact: Artifact) -> list[tuple[Operation, Kernels]]:
+    """What the compiler made of each operator of an artifact; one whose output has no scale is in half precision."""
+    import onnx
+
+    graph = onnx.shape_inference.infer_shapes(onnx.load_model(artifact.file(FILE))).graph
+    shapes = {weight.name: tuple(weight.dims) for weight in graph.initializer}
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
+    scaled, ops = set[str](), list[tuple[Operation, Kernels]]()
+    for node in reversed(graph.node):  # an activation takes the scale of what it closes
+        if node.op_type == SCALING[0] or (node.op_type in ("Relu", "Clip") and node.output[0] in scaled):
+            scaled.add(node.input[0])
+        if node.op_type in ("Constant", *SCALING):
+            continue
+        kind = types.get(node.output[0], onnx.TensorProto.FLOAT)
+        outside = [node.op_type] if node.name in artifact.facts["fallback"] else []
+        half = not outside and kind == onnx.TensorProto.FLOAT and node.output[0] not in scaled
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(kind).name
+        op = Operation(node.op_type, operations.word(node, shapes), dtype)
+        ops.append((op, Kernels(outside, [node.op_type] if half else [])))
+    return [(op, found if scaled else Kernels(found.outside)) for op, found in reversed(ops)]

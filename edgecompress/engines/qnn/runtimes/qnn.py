@@ -106,6 +106,13 @@ def kernels(operation: Operation, precision: str) -> Kernels:
     return qnn_kernels.kernels(operation, precision)
 
 
+def compiled(artifact: Artifact) -> list[tuple[Operation, Kernels]]:
+    """What the compiler made of each operator of its file."""
+    from edgecompress.engines.qnn import kernels as qnn_kernels
+
+    return qnn_kernels.compiled(artifact)
+
+
 def precision(artifact: Artifact) -> tuple[dict[str, int], dict[str, int]]:
     """That of the file that was compiled; its floats are of half precision on the HTP."""
     from edgecompress.engines.onnx import precision as onnx_precision
