@@ -341,6 +341,310 @@ class Frames(nn.Module):
         return self.end(F.adaptive_max_pool2d(x, 2).flatten(1))
 
 
+class Squeeze(nn.Module):
+    """Ordinary. Vision: inverted residuals with squeeze and excitation, hard swishes and hard sigmoids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Hardswish())
+        self.wide = nn.Sequential(nn.Conv2d(16, 48, 1, bias=False), nn.BatchNorm2d(48), nn.Hardswish())
+        self.deep = nn.Sequential(nn.Conv2d(48, 48, 5, 1, 2, groups=48, bias=False), nn.BatchNorm2d(48), nn.Hardswish())
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(48, 12, 1), nn.ReLU(), nn.Conv2d(12, 48, 1), nn.Hardsigmoid()
+        )
+        self.thin = nn.Sequential(nn.Conv2d(48, 16, 1, bias=False), nn.BatchNorm2d(16))
+        self.drop, self.end = nn.Dropout(0.2), nn.Linear(16, 10)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.stem(image)
+        y = self.deep(self.wide(x))
+        x = x + self.thin(y * self.gate(y))
+        return self.end(self.drop(F.adaptive_avg_pool2d(x, 1).flatten(1)))
+
+
+class Enlarge(nn.Module):
+    """Ordinary. Super-resolution: residual convolutions, pixels shuffled, a bilinear enlargement added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 12, 3, padding=1)
+        self.body = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1))
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = F.relu(self.first(image))
+        x = F.pixel_shuffle(self.last(x + self.body(x)), 2)
+        return x + F.interpolate(image, scale_factor=2, mode="bilinear", align_corners=False)
+
+
+class Spotter(nn.Module):
+    """Ordinary. Keywords: causal separable convolutions over time, dilated, with residuals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv1d(20, 24, 1)
+        self.deep = nn.ModuleList(nn.Conv1d(24, 24, 3, dilation=d, groups=24) for d in (1, 2, 4))
+        self.wide = nn.ModuleList(nn.Sequential(nn.Conv1d(24, 24, 1), nn.BatchNorm1d(24)) for _ in range(3))
+        self.end = nn.Linear(24, 6)
+
+    def forward(self, mel: Tensor) -> Tensor:
+        x = F.relu(self.stem(mel))
+        for step, (deep, wide) in enumerate(zip(self.deep, self.wide, strict=True)):
+            x = F.relu(x + wide(deep(F.pad(x, (2 * 2**step, 0)))))
+        return self.end(x.mean(-1)).softmax(-1)
+
+
+class Segment(nn.Module):
+    """Ordinary. Segmentation: a net down and up again, with pools, transposed convolutions and skips."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def block(given: int, made: int) -> nn.Module:
+            return nn.Sequential(nn.Conv2d(given, made, 3, padding=1), nn.BatchNorm2d(made), nn.ReLU())
+
+        self.one, self.two, self.three = block(3, 8), block(8, 16), block(16, 24)
+        self.up, self.over = nn.ConvTranspose2d(24, 16, 2, 2), nn.ConvTranspose2d(16, 8, 2, 2)
+        self.four, self.five, self.end = block(32, 16), block(16, 8), nn.Conv2d(8, 4, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        one = self.one(image)
+        two = self.two(F.max_pool2d(one, 2))
+        x = self.three(F.max_pool2d(two, 2))
+        x = self.four(torch.cat([self.up(x), two], 1))
+        return self.end(self.five(torch.cat([self.over(x), one], 1))).softmax(1)
+
+
+class Patches(nn.Module):
+    """Ordinary. A vision transformer: patches, a class token, two layers of attention with four heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.places = nn.Conv2d(3, 32, 8, 8), nn.Parameter(torch.randn(1, 17, 32) * 0.02)
+        self.token, self.last = nn.Parameter(torch.randn(1, 1, 32) * 0.02), nn.LayerNorm(32)
+        self.norms = nn.ModuleList(nn.LayerNorm(32) for _ in range(4))
+        self.triples = nn.ModuleList(nn.Linear(32, 96) for _ in range(2))
+        self.outs = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+        self.feeds = nn.ModuleList(nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)) for _ in range(2))
+        self.end = nn.Linear(32, 10)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.stem(image).flatten(2).transpose(1, 2)
+        n = x.shape[0]
+        x = torch.cat([self.token.expand(n, -1, -1), x], 1) + self.places
+        for layer in range(2):
+            q, k, v = self.triples[layer](self.norms[2 * layer](x)).chunk(3, -1)
+            q, k, v = (y.reshape(n, 17, 4, 8).transpose(1, 2) for y in (q, k, v))
+            y = torch.softmax(q @ k.transpose(-2, -1) * 8**-0.5, -1) @ v
+            x = x + self.outs[layer](y.transpose(1, 2).reshape(n, 17, 32))
+            x = x + self.feeds[layer](self.norms[2 * layer + 1](x))
+        return self.end(self.last(x)[:, 0])
+
+
+# --------------------------------------------------------------------------- rare
+
+
+class Depth(nn.Module):
+    """Depth: standardised weights, group norms, aligned corners, bicubics of a free size, a scale by the range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.skip = nn.Parameter(torch.randn(16, 3, 5, 5) * 0.1), nn.Conv2d(48, 16, 1)
+        self.down, self.deep = nn.Parameter(torch.randn(24, 16, 3, 3) * 0.1), nn.Conv2d(24, 16, 3, padding=1)
+        self.one, self.two, self.end = nn.GroupNorm(4, 16), nn.GroupNorm(6, 24), nn.Conv2d(16, 1, 3)
+
+    @staticmethod
+    def standard(weight: Tensor) -> Tensor:
+        variance, mean = torch.var_mean(weight, (1, 2, 3), keepdim=True, unbiased=False)
+        return (weight - mean) * torch.rsqrt(variance * weight[0].numel() + 1e-6)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = F.elu(self.one(F.conv2d(image, self.standard(self.stem), stride=2, padding=2)))
+        y = F.elu(self.two(F.conv2d(x, self.standard(self.down), stride=2, padding=1)))
+        y = F.interpolate(self.deep(y), size=x.shape[2:], mode="bilinear", align_corners=True)
+        x = x + y + F.interpolate(self.skip(F.pixel_unshuffle(image, 4)), scale_factor=2.0, mode="nearest-exact")
+        x = F.interpolate(self.end(F.pad(x, (1, 1, 1, 1), mode="reflect")), (50, 70), mode="bicubic")
+        x = torch.reciprocal(F.softplus(x) + 0.05)
+        least, most = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+        return ((x - least) / (most - least + 1e-6)).squeeze(1)
+
+
+class Windows(nn.Module):
+    """Vision: shifted windows of attention by cosines, biases looked up by relative places, patches merged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.triple, self.out = nn.Conv2d(3, 16, 4, 4), nn.Linear(16, 48), nn.Linear(16, 16)
+        self.scale, self.bias = nn.Parameter(torch.full((2, 1, 1), 2.3)), nn.Parameter(torch.randn(49, 2) * 0.1)
+        self.norm, self.merge = nn.LayerNorm(16), nn.Linear(64, 24, bias=False)
+        self.wide, self.end = nn.LayerNorm(64), nn.Linear(24, 5)
+        at = torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij")).flatten(1)
+        apart = at[:, :, None] - at[:, None] + 3
+        self.register_buffer("apart", apart[0] * 7 + apart[1])
+        part = torch.bucketize(torch.arange(8), torch.tensor([4, 6]), right=True)
+        part = self.cut((part[:, None] * 3 + part)[None, :, :, None]).squeeze(-1)
+        self.register_buffer("mask", (part[:, None] != part[:, :, None]).float() * -100)
+
+    @staticmethod
+    def cut(x: Tensor) -> Tensor:
+        n, h, w, c = x.shape
+        return x.view(n, h // 4, 4, w // 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, 16, c)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = self.stem(image).permute(0, 2, 3, 1)
+        n, h, w, c = x.shape
+        y = self.cut(torch.roll(x, shifts=(-2, -2), dims=(1, 2)))
+        q, k, v = self.triple(y).reshape(-1, 16, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).mT * self.scale.clamp(max=4.6).exp()
+        y = y + self.bias[self.apart].permute(2, 0, 1)
+        y = (y.view(n, 4, 2, 16, 16) + self.mask[None, :, None]).view(-1, 2, 16, 16)
+        y = self.out((y.softmax(-1) @ v).transpose(1, 2).reshape(-1, 16, c))
+        y = y.view(n, h // 4, w // 4, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(n, h, w, c)
+        x = x + self.norm(torch.roll(y, shifts=(2, 2), dims=(1, 2)))
+        x = torch.cat([x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]], -1)
+        return self.end(self.merge(self.wide(x)).mean((1, 2)))
+
+
+class Decoder(nn.Module):
+    """Text: a language model's layer; interleaved rotary places, shared keys, a mask of infinities, capped scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.scale = nn.Embedding(VOCABULARY, 32), nn.Parameter(torch.ones(3, 32))
+        self.query, self.pair = nn.Linear(32, 32, bias=False), nn.Linear(32, 32, bias=False)
+        self.out, self.feed = nn.Linear(32, 32, bias=False), nn.Linear(32, 128, bias=False)
+        self.back = nn.Linear(64, 32, bias=False)
+        self.register_buffer("turn", 10000.0 ** -(torch.arange(0, 8, 2) / 8), persistent=False)
+
+    def norm(self, x: Tensor, which: int) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.scale[which]
+
+    def rotate(self, x: Tensor) -> Tensor:
+        angle = torch.outer(torch.arange(x.shape[2], device=x.device, dtype=x.dtype), self.turn)
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1).flatten(-2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) * 32**0.5
+        n, t = ids.shape
+        y = self.norm(x, 0)
+        q = self.rotate(self.query(y).view(n, t, 4, 8).transpose(1, 2))
+        k, v = self.pair(y).view(n, t, 2, 2, 8).permute(3, 0, 2, 1, 4).unbind(0)
+        k, v = self.rotate(k).repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        mask = torch.full((t, t), float("-inf"), device=x.device).triu(1)
+        score = 20 * torch.tanh(q @ k.mT * 8**-0.5 / 20)
+        y = torch.softmax(score.masked_fill((ids == 0)[:, None, None], -1e9) + mask, -1) @ v
+        x = x + self.out(y.transpose(1, 2).reshape(n, t, 32))
+        gate, up = self.feed(self.norm(x, 1)).split(64, -1)
+        x = self.norm(x + self.back(F.silu(gate) * up), 2)
+        return F.linear(x, self.words.weight)
+
+
+class Pose(nn.Module):
+    """Pose: joints where the map's mass lies and where it peaks, offsets gathered there, angles of the bones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.SELU(), nn.Conv2d(16, 24, 3, 1, 1), nn.SELU())
+        self.maps, self.shifts = nn.Conv2d(24, 6, 1), nn.Conv2d(24, 12, 1)
+        self.sharp = nn.Parameter(torch.tensor(4.0))
+        self.register_buffer("line", torch.linspace(0, 1, 16))
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = self.body(image)
+        maps = self.maps(x)
+        n, joints, h, w = maps.shape
+        share = torch.softmax(maps.flatten(2) * self.sharp, -1).view(n, joints, h, w)
+        soft = torch.stack([share.sum(2) @ self.line, torch.einsum("njhw,h->nj", share, self.line)], -1)
+        best, at = maps.flatten(2).max(-1)
+        hard = torch.stack([torch.fmod(at, w), torch.div(at, w, rounding_mode="trunc")], -1).to(x.dtype)
+        shifts = self.shifts(x).view(n, joints, 2, h * w)
+        shift = torch.take_along_dim(shifts, at[..., None, None], -1).squeeze(-1)
+        points = torch.where(best.sigmoid()[..., None] > 0.4, (hard + shift) / (w - 1), soft)
+        bones = F.normalize(soft[:, 1:] - soft[:, :-1], dim=-1, eps=1e-6)
+        bend = F.cosine_similarity(bones[:, 1:], bones[:, :-1], dim=-1).clamp(-0.999, 0.999).acos()
+        return points, soft, bend
+
+
+class Codec(nn.Module):
+    """Audio: a codec; weights normalised, snakes for activations, residual codes by the nearest of a book."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weight_norm = nn.utils.parametrizations.weight_norm
+        self.first, self.down = weight_norm(nn.Conv1d(1, 8, 7)), weight_norm(nn.Conv1d(8, 16, 8, 4, 2))
+        self.up = weight_norm(nn.ConvTranspose1d(16, 8, 8, 4, 2))
+        self.last = weight_norm(nn.Conv1d(8, 1, 7, padding="same", dilation=3))
+        self.one, self.two = nn.Parameter(torch.rand(1, 8, 1) + 0.5), nn.Parameter(torch.rand(1, 8, 1) + 0.5)
+        self.books = nn.ParameterList(torch.randn(32, 16) * 0.3 for _ in range(2))
+
+    def forward(self, wave: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.first(F.pad(wave[:, None], (6, 0), mode="reflect"))
+        x = self.down(x + torch.sin(self.one * x).square() / (self.one + 1e-9)).transpose(1, 2)
+        total, codes = torch.zeros_like(x), []
+        for book in self.books:
+            code = torch.cdist(x - total, book[None]).argmin(-1)
+            total = total + F.embedding(code, book)
+            codes.append(code)
+        x = self.up(total.transpose(1, 2))
+        x = self.last(x + torch.sin(self.two * x).square() / (self.two + 1e-9))
+        return torch.tanh(x).squeeze(1), torch.stack(codes, 1)
+
+
+class Streaming(nn.Module):
+    """Speech: a recogniser's step, whose states come in and go out; energies normalised by powers, cells in a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.cell, self.gated = nn.Conv1d(20, 24, 3, 2), nn.LSTMCell(24, 24), nn.GRUCell(24, 24)
+        self.root, self.norm, self.end = nn.Parameter(torch.full((20, 1), 0.5)), nn.LayerNorm(24), nn.Linear(24, 12)
+
+    def forward(
+        self, chunk: Tensor, past: Tensor, hidden: Tensor, cell: Tensor, other: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        energy = torch.exp2(torch.cat([past, chunk], -1))
+        smooth = [energy[..., 0]]
+        for step in range(1, energy.shape[-1]):
+            smooth.append(torch.lerp(smooth[-1], energy[..., step], 0.25))
+        gain = torch.pow(torch.stack(smooth, -1) + 1e-6, -0.98)
+        x = torch.pow(energy * gain + 2.0, self.root) - torch.pow(torch.tensor(2.0), self.root)
+        x, rows = F.hardtanh(self.body(x), 0.0, 6.0), []
+        for step in x.unbind(-1):
+            hidden, cell = self.cell(step, (hidden, cell))
+            other = self.gated(hidden, other)
+            rows.append(self.norm(other))
+        scores = F.log_softmax(self.end(torch.stack(rows, 1)), -1)
+        return scores, chunk[..., -3:], hidden, cell, other
+
+
+class Flow(nn.Module):
+    """Optical flow: two frames compared at shifts, one warped to the other, a flow enlarged by shares of neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.eye = nn.Sequential(
+            nn.Conv2d(3, 16, 7, 2, 3, padding_mode="reflect"), nn.InstanceNorm2d(16), nn.LeakyReLU(0.1),
+            nn.Conv2d(16, 16, 3, 2, 1), nn.InstanceNorm2d(16),
+        )  # fmt: skip
+        self.move, self.better, self.share = nn.Conv2d(25, 2, 1), nn.Conv2d(34, 2, 3, padding=1), nn.Conv2d(34, 144, 1)
+        y, x = torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")
+        self.register_buffer("cells", torch.stack([x, y])[None])
+
+    def forward(self, before: Tensor, after: Tensor) -> Tensor:
+        one, two = self.eye(torch.cat([before, after])).tensor_split(2)
+        n, c, h, w = one.shape
+        around = F.pad(two, (2, 2, 2, 2)).unfold(2, h, 1).unfold(3, w, 1)
+        cost = torch.einsum("nchw,ncyxhw->nyxhw", one, around).reshape(n, 25, h, w) / c
+        flow = self.move(F.leaky_relu(cost, 0.1))
+        at = (self.cells + flow).permute(0, 2, 3, 1) * (2 / 7) - 1
+        held = ((at > -1) & (at < 1)).all(-1, keepdim=True).permute(0, 3, 1, 2)
+        warped = F.grid_sample(two, at, mode="bilinear", padding_mode="zeros", align_corners=True)
+        x = torch.cat([one, warped.masked_fill(~held, 0.0), flow], 1)
+        flow = flow + self.better(x)
+        share = self.share(x).view(n, 1, 9, 4, 4, h, w).softmax(2)
+        near = F.unfold(4 * flow, (3, 3), padding=1).view(n, 2, 9, 1, 1, h, w)
+        return (share * near).sum(2).permute(0, 1, 4, 2, 5, 3).reshape(n, 2, 4 * h, 4 * w)
+
+
 def picture(*shape: int) -> Callable[[Any], Any]:
     return lambda rng: rng.normal(size=(ITEMS, *shape)).astype(np.float32)
 
@@ -368,6 +672,21 @@ NETS: Mapping[str, tuple[type[nn.Module], Mapping[str, Callable[[Any], Any]]]] =
     "regions": (Regions, {"image": picture(3, 32, 32)}),
     "states": (States, {"series": picture(7, 6)}),
     "frames": (Frames, {"frames": picture(3, 5, 16, 16)}),
+    "squeeze": (Squeeze, {"image": picture(3, 32, 32)}),
+    "enlarge": (Enlarge, {"image": picture(3, 24, 24)}),
+    "spotter": (Spotter, {"mel": picture(20, 40)}),
+    "segment": (Segment, {"image": picture(3, 32, 32)}),
+    "patches": (Patches, {"image": picture(3, 32, 32)}),
+    "depth": (Depth, {"image": picture(3, 40, 56)}),
+    "windows": (Windows, {"image": picture(3, 32, 32)}),
+    "decoder": (Decoder, {"ids": numbers(VOCABULARY, "int64", 12)}),
+    "pose": (Pose, {"image": picture(3, 32, 32)}),
+    "codec": (Codec, {"wave": picture(320)}),
+    "streaming": (
+        Streaming,
+        {"chunk": picture(20, 8), "past": picture(20, 3)} | {each: picture(24) for each in ("hidden", "cell", "other")},
+    ),
+    "flow": (Flow, {"before": picture(3, 32, 32), "after": picture(3, 32, 32)}),
 }
 
 
