@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import platform
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
-from edgecompress.core import environments, plain_file, registry
+from edgecompress.core import environments, registry
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Choice, Context, Outcome, Search, Stage, Substitute, seconds
-from edgecompress.pipeline import code_digest, confinement, fork_server, side_by_side, worker_process
-from edgecompress.pipeline.side_by_side import SideBySide, Step, Turns
-from edgecompress.pipeline.store import Parts, Receipt, Store, StoredResult, key_of
-from edgecompress.pipeline.worker_process import Patience
-from edgecompress.pipeline.worker_protocol import ContextFields, Done, StageRequest
+from edgecompress.pipeline import code_digest, fork_server
+from edgecompress.pipeline.side_by_side import SideBySide, Step
+from edgecompress.pipeline.stage_order import Here, Order, Place
+from edgecompress.pipeline.store import Parts, Store, StoredResult, key_of
 
 CLOCK_S = 60.0  # a correction of the clock by less is ignored
 CODE = "code of edgecompress"  # the part of a key that covers all but techniques and runtimes
@@ -63,13 +59,14 @@ class PlanRun:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)  # of each search in the place of a stage
     jobs: int = 1  # stages that build at once; what measures is alone
+    place: Place = field(default_factory=Here)  # where they are done
     waiting: list[Step] = field(default_factory=list)  # steps known to come, for the time left
     ahead_s: float = 0.0  # seconds of what comes after those, as far as is known
     began: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
         self.store.hold()
-        self._turns, self._telling, self._over = Turns(), threading.RLock(), threading.Event()
+        self._telling, self._over = threading.RLock(), threading.Event()
         self._side: SideBySide | None = None  # what runs steps now
 
     @cached_property
@@ -112,7 +109,7 @@ class PlanRun:
 
     def _fits(self, step: Step) -> bool:
         made = (self.outcomes[name].artifact for name in step.inputs.values() if name in self.outcomes)
-        return side_by_side.room(artifact for artifact in made if artifact)
+        return self.place.fits(artifact for artifact in made if artifact)
 
     def _in_order(self, steps: Sequence[Step]) -> None:
         """The outcomes in the order of the plan, whichever ended first: those of a search before what it chose."""
@@ -246,72 +243,25 @@ class PlanRun:
         """Seconds that a step takes: as the last time, as for other models, or as it says of itself."""
         return self.store.expected_s(self._name(step)) or seconds(step)
 
-    # ------------------------------------------------------------------ its worker
-
     def _work(self, stage: Stage, inputs: Mapping[str, Artifact], parts: Parts) -> StoredResult:
-        self.store.require_room(2 * sum(a.size_bytes for a in inputs.values()))
-        scratch = self.store.scratch(key_of(parts))
-        log = self.store.log(stage.name)
-        # what measures does so in one run at a time, and what is alone waits until nothing else works
-        measuring = self.store.locked("measuring") if stage.max_age_s is not None else contextlib.nullcontext()
-        with self._turns.alone() if stage.alone else self._turns.building(), measuring:
-            begin = time.monotonic()
-            answer = self._answer(stage, inputs, scratch, log)
-        plain_file.check_tree(scratch / "artifact", stage.name)
-        (scratch / "request.json").unlink()
-        shutil.rmtree(scratch / "tmp", ignore_errors=True)
-        receipt = Receipt(
-            stage=stage.name,
-            wall_s=time.monotonic() - begin,
-            log=str(log),
-            files=answer["files"],
-            modules=answer["modules"],
+        order = Order(
+            stage,
+            {role: str(artifact.path) for role, artifact in inputs.items()},
+            parts,
+            self.context,
+            self.path,
+            self.offline,
+            fork_of=self._package if fork_server.serves(stage, [*self.waiting]) else "",
+            alone=self.jobs == 1 or stage.alone,
         )
-        entry = self.store.commit(scratch, parts, receipt)
-        self.store.release(scratch.name)
-        return entry
-
-    def _answer(self, stage: Stage, inputs: Mapping[str, Artifact], scratch: Path, log: Path) -> Done:
-        keep, size = self.store.keep(scratch.name), confinement.input_bytes(stage, inputs)
-        folders = (str(scratch / "artifact"), str(scratch / "tmp"), str(keep))
-        allowed = confinement.limits(stage, size, folders, self.context.device, self.offline)
-        request: StageRequest = {
-            "stage": stage.name,
-            "call": stage.call,
-            "inputs": {role: str(a.path) for role, a in inputs.items()},
-            "out": str(scratch / "artifact"),
-            "keep": str(keep),
-            "options": stage.options,
-            "context": self._context(stage),
-            "observes": stage.observes,
-            "reads": list(stage.reads),
-            "path": list(self.path) if stage.user_code else [],
-            "store": str(self.store.root),
-            "offline": self.offline,
-            "limits": dataclasses.asdict(allowed),
-        }
         begin, expected_s = time.monotonic(), self.expected_s(stage)
-        patience = Patience(confinement.deadline_s(stage, size), stage.silence_s, self._over)
-        fork_of = self._package if fork_server.serves(stage, [*self.waiting]) else ""
-        alone = self.jobs == 1 or stage.alone
-        for message in worker_process.answers(request, scratch, log, patience, fork_of, alone):
-            if "done" in message:
-                return message
-            fraction = min(1.0, max(0.0, message["progress"]))
+
+        def tell(fraction: float, what: str) -> None:
             took_s = time.monotonic() - begin
             stage_s = took_s * (1 - fraction) / fraction if fraction else max(0.0, expected_s - took_s)
-            self._tell("progress", stage, stage_s, fraction=fraction, what=message["what"])
-        raise AssertionError("a worker's answers end with its last")
+            self._tell("progress", stage, stage_s, fraction=fraction, what=what)
 
-    def _context(self, stage: Stage) -> ContextFields:
-        """What the stage may know of the run: the fields that it names, the others as they are by default."""
-        known, default = self.context, Context()
-        seed, threads, batch, device, here = (
-            known if name in stage.context else default for name in ("seed", "threads", "batch", "device", "here")
-        )
-        return ContextFields(
-            seed=seed.seed, threads=threads.threads, batch=batch.batch, device=device.device, here=here.here
-        )
+        return self.place.make(self.store, order, tell, self._over)
 
 
 def _outcome(stage: Stage, entry: StoredResult, why: str) -> Outcome:
