@@ -10,7 +10,8 @@ from edgecompress.core.operations import MULTIPLYING, Kernels, Operation, words
 SAME = words("argmax argmin topk cumsum flip atan tan asin sinh isnan where embedding erf round sign reciprocal pow")
 # Words to the operators that stay outside, where any does
 OUTSIDE: Mapping[str, str] = {
-    **dict.fromkeys(("conv3d", "convtranspose3d"), "convolution"),
+    "conv3d": "convolution select",  # one plane after another
+    "convtranspose3d": "convolution",
     **dict.fromkeys(("lstm", "gru", "rnn"), "full"),
     "layernorm": "native_layer_norm",
     "groupnorm": "native_group_norm",
