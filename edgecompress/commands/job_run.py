@@ -11,15 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgecompress.core import extras
 from edgecompress.core.errors import CheckFailed, EdgeError, InputError, StageFailed
 from edgecompress.core.model import AT_CHANCE, Artifact, Choice, Outcome
 from edgecompress.core.plain_text import printed
 from edgecompress.pipeline import plan, side_by_side, store_place
-from edgecompress.pipeline.job import Job
+from edgecompress.pipeline.job import Asks, Job
 from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches.instruction_count import Count
 from edgecompress.pipeline.searches.race import Race
+from edgecompress.pipeline.stage_order import Here, Place
 from edgecompress.pipeline.store import Store
 
 if TYPE_CHECKING:
@@ -100,8 +102,18 @@ def not_measured(walk: PlanRun, choice: Choice, options: Options) -> str:
     return f"--require-measured: energy of {choice.stage} is {gross['status']}, not measured ({reasons})"
 
 
+def asks(options: Options) -> Asks | None:
+    """Who asks a device for its facts: on a cluster, the node that has it. Raises EdgeError."""
+    return None if options.on == "local" else extras.part("fleet", "cluster", "--on").connected(options.on).facts_of
+
+
 def begin(job: Job, options: Options, scope: str) -> PlanRun:
-    """A run of a job's stages; `scope` names their owner."""
+    """A run of a job's stages; `scope` names their owner. Raises EdgeError."""
+    place: Place = Here()
+    jobs = side_by_side.usual()
+    if options.on != "local":
+        fleet = extras.part("fleet", "cluster", "--on")
+        place, jobs = fleet.ClusterPlace(fleet.connected(options.on), job), fleet.JOBS
     return PlanRun(
         Store(store_place.root(options.store)),
         job.context,
@@ -111,7 +123,8 @@ def begin(job: Job, options: Options, scope: str) -> PlanRun:
         remeasure=options.remeasure,
         target=job.target.name,
         listener=options.hears,
-        jobs=options.jobs or side_by_side.usual(),
+        jobs=options.jobs or jobs,
+        place=place,
     )
 
 

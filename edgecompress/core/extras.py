@@ -16,6 +16,7 @@ from edgecompress.core.package_files import PACKAGE
 # What a user misses where a folder is not there, so that it is told and not unknown: its commands, its techniques.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "apps": ("pack", "package", "package verify", "unpack"),
+    "fleet": ("sweep",),
     "hugging_face": ("trim",),
     "mcp": ("mcp",),
     "schedules": ("schedule",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -28,6 +28,7 @@ SOURCE_FLAGS = ("data", "metric", "samples")
 ANY = "any"  # a platform that is not known yet
 ALL = "all"  # threads: as many as the device has cores
 LARGEST = 1 << 30  # bytes of a file that a sensor goes by
+Asks = Callable[[str, Mapping[str, Json]], dict[str, Json]]  # a device by its name and its file's content, its facts
 STABLE_FACTS = (
     "cpu",
     "cores",
@@ -52,7 +53,7 @@ class Job:
     @property
     def at_hand(self) -> bool:
         """Whether the target is for this device: only then its measurements rank the variants."""
-        return _runs_on(self.target, str(self.context.device["platform"]))
+        return runs_on(self.target, str(self.context.device["platform"]))
 
     @property
     def unmeasured(self) -> str:
@@ -101,10 +102,18 @@ class Job:
         ]
 
 
-def job(model: Model | None = None, target: Name = "x86", *, untrusted: bool = False, **how: Unpack[How]) -> Job:
+def job(
+    model: Model | None = None,
+    target: Name = "x86",
+    *,
+    untrusted: bool = False,
+    ask: Asks | None = None,
+    **how: Unpack[How],
+) -> Job:
     """The effective configuration of a request, whose model and data are references or paths by now.
 
-    `untrusted`: files of ./targets, ./devices and ./profiles count only where they are named by their paths.
+    `untrusted`: files of ./targets, ./devices and ./profiles count only where they are named by their paths; `ask`: as
+    of `context`.
     Raises InputError (ConfigError, NotFound) for a name, key or value that is wrong.
     """
     checked(how)
@@ -120,9 +129,9 @@ def job(model: Model | None = None, target: Name = "x86", *, untrusted: bool = F
     place = catalog.device(place_name, laid["device"], own)
     measured_as = catalog.profile(_name(asked["profile"], "profile"), laid["profile"], own)
     _check_names(parsed_target, place, measured_as)
-    if device and not _runs_on(parsed_target, place.value.platform or ANY):  # before it is reached, or built
+    if device and not runs_on(parsed_target, place.value.platform or ANY):  # before it is reached, or built
         raise InputError(_wrong_place(parsed_target, place.name, place.value.platform))
-    known = context(place.name, place.value, {"batch": asked["batch"], "seed": asked["seed"]})
+    known = context(place.name, place.value, {"batch": asked["batch"], "seed": asked["seed"]}, ask)
     first, *others = _numbers(asked["threads"], int(known.device["cores"]))
     effective = Job(
         source=source(cast("str | None", model), settings, **{name: asked[name] for name in SOURCE_FLAGS}),
@@ -225,7 +234,8 @@ def _raced(job: Job, others: Sequence[int]) -> Job:
         raise InputError(f"threads: {job.target.path}: {error}; give fewer numbers, or --only") from error
 
 
-def _runs_on(target: Found[Target], platform: str) -> bool:
+def runs_on(target: Found[Target], platform: str) -> bool:
+    """Whether a target runs on a platform."""
     patterns = target.value.platforms
     return not patterns or platform == ANY or any(fnmatch(platform, pattern) for pattern in patterns)
 
@@ -258,8 +268,11 @@ def _laid(settings: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
     return laid
 
 
-def context(name: str, device: Device, more: Mapping[str, int | None]) -> Context:
-    """What a run on a device may know of it; `more`: threads, batch, seed. Raises Unreachable, InputError."""
+def context(name: str, device: Device, more: Mapping[str, int | None], ask: Asks | None = None) -> Context:
+    """What a run on a device may know of it; `more`: threads, batch, seed. Raises Unreachable, InputError.
+
+    `ask`: who asks the device for its facts, where another machine than this one reaches it.
+    """
     try:
         threads, batch, seed = (
             d if (value := more.get(k)) is None else int(value) for k, d in zip(RUN_FLAGS, (1, 1, 0), strict=True)
@@ -274,19 +287,20 @@ def context(name: str, device: Device, more: Mapping[str, int | None]) -> Contex
     del plain["blocks"]  # they choose widths, and change nothing of what is measured
     if device.unreachable:
         raise Unreachable(f"{name}: {device.unreachable}")
-    host = _facts("host", {})
+    host = facts_of("host", {"transport": "host"})
     try:
-        facts = host if device.transport == "host" else _facts(device.transport, plain)
+        facts = host if device.transport == "host" and not ask else (ask or facts_of)(name, plain)
     except InputError as error:
         raise InputError(f"device {name}: {error}") from error
     plain["cores"] = device.cores or facts.get("cores") or os.cpu_count()
     plain["platform"] = device.platform or facts.get("platform") or ""
-    known = {**plain, "here": facts["here"], "fingerprint": _stable(facts), "files": _files(device)}
-    return Context(seed, threads, batch, known, _stable(host))
+    known = {**plain, "here": facts["here"], "fingerprint": stable(facts), "files": _files(device)}
+    return Context(seed, threads, batch, known, stable(host))
 
 
-def _facts(transport: str, device: Mapping[str, Json]) -> dict[str, Json]:
-    shell = registry.load("transports", transport).connect(device)
+def facts_of(_name: str, device: Mapping[str, Json]) -> dict[str, Json]:
+    """What a device, by the content of its file, tells of itself. Raises Unreachable, InputError."""
+    shell = registry.load("transports", str(device["transport"])).connect(device)
     try:
         return {**shell.facts(), "here": shell.here}
     finally:
@@ -308,5 +322,6 @@ def _files(device: Device) -> dict[str, str]:
         raise blamed(error)(f"device {device.description!r}: a sensor's file cannot be read: {error}") from error
 
 
-def _stable(facts: Mapping[str, Json]) -> dict[str, Json]:
+def stable(facts: Mapping[str, Json]) -> dict[str, Json]:
+    """Of the facts of a machine those that make measurements comparable."""
     return {k: facts[k] for k in STABLE_FACTS if k in facts}

@@ -129,6 +129,14 @@ class Options:
             shown="N",
         ),
     ] = None
+    on: Annotated[
+        str,
+        Keyword(
+            "where stages are done: this machine, or a Ray cluster (ray://HOST:10001) with the same disk",
+            "local",
+            shown="WHERE",
+        ),
+    ] = "local"
     command: str = "edgecompress.deploy(...)"  # for the report
     progress: bool | None = None  # one line of it; None: in notebooks and on terminals
     listener: "Listener | None" = None  # hears what happens, in the place of that line

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from edgecompress.core import plain_file
 from edgecompress.core.json import Json
@@ -21,6 +22,7 @@ from edgecompress.pipeline.store import Receipt, Store, StoredResult, key_of
 from edgecompress.pipeline.worker_process import Patience
 from edgecompress.pipeline.worker_protocol import ContextFields, StageRequest
 
+TUPLES = ("variants", "context", "plugins", "user_files")  # of a stage, which JSON knows as lists
 Tell = Callable[[float, str], None]  # how far a stage is, 0..1, and what it does
 
 
@@ -117,6 +119,18 @@ def make(store: Store, order: Order, tell: Tell, over: threading.Event) -> Store
             return entry
         tell(min(1.0, max(0.0, message["progress"])), message["what"])
     raise AssertionError("a worker's answers end with its last")
+
+
+def as_text(order: Order) -> str:
+    """An order as JSON."""
+    return json.dumps(dataclasses.asdict(order), default=str)
+
+
+def of_text(text: str) -> Order:
+    """The order in a text of `as_text`. Raises KeyError, TypeError, ValueError for any other."""
+    table = json.loads(text)
+    stage: dict[str, Any] = {n: tuple(value) if n in TUPLES else value for n, value in table.pop("stage").items()}
+    return Order(Stage(**stage), context=Context(**table.pop("context")), **table)
 
 
 def _context(order: Order) -> ContextFields:

@@ -184,6 +184,14 @@ class Store:
         except (EdgeError, OSError):
             return None
 
+    def entry(self, key: str) -> StoredResult:
+        """The result that another process stored. Raises StageFailed where this one does not see it."""
+        if found := self._entry(key):
+            return found
+        raise StageFailed(
+            f"{self.root}: has no result {key[:12]}, which another machine stored: it is not one shared folder"
+        )
+
     def why(self, name: str, parts: Parts, observes: bool) -> str:
         """Why the stage `name`, whose result was not found, has to run: what changed since the last time, in words."""
         last = _last_run(self._last(name))

@@ -71,9 +71,9 @@ def page(report: Report) -> str:
     return document(title, main, tag("footer", tag("p", SIGNS_USED), tag("p", made)))
 
 
-def document(title: str, *body: Raw) -> str:
-    """A page that loads nothing and runs nothing, in the report's style."""
-    style = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
+def document(title: str, *body: Raw, style: str = "") -> str:
+    """A page that loads nothing and runs nothing, in the report's style, and `style` behind it."""
+    whole = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
     head = tag(
         "head",
         void("meta", charset="utf-8"),
@@ -82,7 +82,7 @@ def document(title: str, *body: Raw) -> str:
         void("meta", http_equiv="Content-Security-Policy", content=POLICY),
         void("link", rel="icon", href="data:,"),
         tag("title", title),
-        tag("style", Raw(style)),
+        tag("style", Raw(whole + style)),
     )
     return f"<!doctype html>\n{tag('html', head, tag('body', *body), lang='en')}\n"
 

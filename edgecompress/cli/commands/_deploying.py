@@ -33,8 +33,10 @@ DEPLOYED = (
 
 def plans(args: argparse.Namespace) -> tuple[list[tuple[Job, Plan]], Mapping[str, EdgeError]]:
     """The job and the plan of each target that is asked for, before anything runs; and why others are refused."""
+    from edgecompress.commands import job_run
     from edgecompress.pipeline import plan
     from edgecompress.pipeline.job import job
+    from edgecompress.pipeline.job_request import Options
 
     request = request_of(args)
     if getattr(args, "from_search", ""):
@@ -43,9 +45,12 @@ def plans(args: argparse.Namespace) -> tuple[list[tuple[Job, Plan]], Mapping[str
         return plan.deploy_all([args.from_search], lambda name: search.found_job(str(name), args.store, request))
     targets = args.target.split(",")
     devices = {name: device_of(request.get("device"), name, targets) for name in targets}
+    ask = job_run.asks(Options(on=args.on)) if hasattr(args, "on") else None
     return plan.deploy_all(
         targets,
-        lambda name: job(**request | JobRequest(target=name, device=devices[str(name)]), untrusted=args.untrusted),
+        lambda name: job(
+            **request | JobRequest(target=name, device=devices[str(name)]), untrusted=args.untrusted, ask=ask
+        ),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from edgecompress.cli.arguments import argument, one_target, options_of
+from edgecompress.cli.arguments import argument, asked, one_target, options_of
 from edgecompress.cli.commands._deploying import DEPLOYED, deployed, plans
 from edgecompress.core import extras
 
@@ -21,6 +21,7 @@ EXAMPLES = (
 )
 ARGUMENTS = (
     *DEPLOYED,
+    asked("on"),
     argument(
         "--from-search",
         default="",

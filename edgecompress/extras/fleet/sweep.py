@@ -1,0 +1,230 @@
+"""All cells of a matrix: each is a deploy, what they share is done once; what became of them is one file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict
+
+from edgecompress.commands import deploy, job_run
+from edgecompress.core import atomic_file, extras, output_place
+from edgecompress.core.errors import UNDECIDED, CheckFailed, EdgeError, InputError
+from edgecompress.core.json import Json, read_json
+from edgecompress.extras.fleet import page
+from edgecompress.extras.fleet.matrix import PLACE, Cell
+from edgecompress.pipeline import plan, store_place
+from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job_request import Options
+from edgecompress.pipeline.plan import Plan
+from edgecompress.pipeline.runner import Event
+from edgecompress.pipeline.store import Store
+
+SCHEMA = "edgecompress.matrix/1"
+FILE, LOG, PAGE = "matrix.json", "sweep.jsonl", "matrix.html"
+AT_ONCE = 32  # cells on a cluster
+LARGEST = 1 << 28  # bytes of a matrix.json
+ENDED = {0: "shipped", CheckFailed.exit_code: "lost", InputError.exit_code: "refused", UNDECIDED: "undecided"}
+SHOWN = ("latency", "size", "accuracy", "energy_gross", "instructions")
+
+
+class Row(TypedDict):
+    """A cell: its state ("waiting", "running", or shipped, undecided, lost, refused, failed), and its numbers.
+
+    `numbers`: of what shipped, by SHOWN, {"value", "unit", "text"}; `loss`: of the metric, in its own unit; `saved_s`:
+    seconds of stages that another cell of this sweep had done.
+    """
+
+    cell: str
+    source: str
+    target: str
+    device: str
+    profile: str
+    state: str
+    exit_code: int | None
+    says: str
+    report: str  # relative to the matrix, "" where there is none
+    variant: str
+    numbers: dict[str, dict[str, Json]]
+    loss: float | None
+    wall_s: float
+    saved_s: float
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep that has ended: its rows, where they are, the seconds that it took, why combinations are no cells."""
+
+    rows: Sequence[Row]
+    out: Path
+    wall_s: float
+    notes: Sequence[str]
+
+    @property
+    def exit_code(self) -> int:
+        """0 where each cell shipped, else the gravest of theirs."""
+        from edgecompress.core.errors import GRAVITY
+
+        codes = {row["exit_code"] or 0 for row in self.rows}
+        return max(codes, key=lambda code: GRAVITY.index(code) if code in GRAVITY else -1, default=0)
+
+
+Hears = Callable[[Sequence[Row]], None]
+
+
+def planned(cells: Sequence[Cell], options: Options) -> tuple[list[tuple[Cell, Job, Plan]], dict[str, EdgeError]]:
+    """The job and the plan of each cell, and why others have none, by their names. Raises EdgeError where none has."""
+    ask, made, refused = job_run.asks(options), list[tuple[Cell, Job, Plan]](), dict[str, EdgeError]()
+    for cell in cells:
+        try:
+            whole = job(**cell.request, untrusted=options.untrusted, ask=ask)
+            made.append((cell, whole, plan.deploy(whole)))
+        except EdgeError as error:
+            refused[cell.name] = error
+    if not made:
+        raise next(iter(refused.values()))
+    return made, refused
+
+
+def run(cells: Sequence[Cell], options: Options, notes: Sequence[str], hears: Hears = lambda rows: None) -> Swept:
+    """Deploys every cell into OUT/SOURCE/TARGET/DEVICE/PROFILE, and writes matrix.json and matrix.html there.
+
+    `hears` is told the rows whenever one changes. On this machine one cell after another, on a cluster all at once. A
+    cell that fails does not stop the others. Raises EdgeError where nothing could begin.
+    """
+    out = Path(options.out or Path("dist") / "sweep").resolve()
+    output_place.check_folder(out, "--out")
+    began = time.time()
+    made, refused = planned(cells, options)
+    atomic_file.make_folder(out)
+    Store(store_place.root(options.store))  # made once, before threads would
+    rows = {cell.name: _row(cell) for cell in cells}
+    for name, error in refused.items():
+        rows[name] |= Row(state="refused", exit_code=error.exit_code, says=str(error))  # type: ignore[typeddict-item]
+    with (out / LOG).open("a", encoding="utf-8") as file:
+        book = _Book(out, file, rows, hears)
+        if options.on != "local":
+            extras.part("fleet", "cluster", "--on").connected(options.on).log = book.log
+        with ThreadPoolExecutor(1 if options.on == "local" else AT_ONCE) as pool:
+            futures = [pool.submit(_deploy, *each, options, book, began) for each in made]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True, wait=False)
+                raise
+        book.write()
+        text = page.of([*rows.values()], notes)
+        atomic_file.write(out / PAGE, text.encode("utf-8"))
+    return Swept([*rows.values()], out, time.time() - began, notes)
+
+
+def read(place: Path) -> list[Row]:
+    """The rows of a matrix.json, or of the folder that it is in. Raises InputError."""
+    file = place / FILE if place.is_dir() else place
+    try:
+        table = read_json(file, LARGEST)
+        rows: list[Row] = table["rows"]
+        if table["schema"] != SCHEMA or not all(set(row) == set(Row.__annotations__) for row in rows):
+            raise ValueError(f"its schema is not {SCHEMA}")
+        return rows
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: not a matrix of `edgecompress sweep`, or damaged: {error}") from error
+
+
+def _row(cell: Cell) -> Row:
+    source, target, device, profile = cell.parts
+    return Row(
+        cell=cell.name,
+        source=source,
+        target=target,
+        device=device,
+        profile=profile,
+        state="waiting",
+        exit_code=None,
+        says="",
+        report="",
+        variant="",
+        numbers={},
+        loss=None,
+        wall_s=0.0,
+        saved_s=0.0,
+    )
+
+
+@dataclass
+class _Book:
+    """What is known of the cells, told and written by one thread at a time."""
+
+    out: Path
+    file: Any
+    rows: dict[str, Row]
+    hears: Hears
+    _telling: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+
+    def log(self, row: Mapping[str, Json]) -> None:
+        """A line of the log."""
+        with self._telling:
+            self.file.write(json.dumps({"time": time.time(), **row}) + "\n")
+            self.file.flush()
+
+    def tell(self, cell: Cell, **changes: Any) -> None:
+        """What changed of a cell."""
+        with self._telling:
+            self.rows[cell.name] |= changes  # type: ignore[typeddict-item]
+            self.hears([*self.rows.values()])
+        self.log(
+            {"cell": cell.name, **{name: changes[name] for name in ("state", "says", "wall_s") if name in changes}}
+        )
+        self.write()
+
+    def write(self) -> None:
+        """Writes matrix.json, whole or not at all."""
+        with self._telling:
+            text = json.dumps({"schema": SCHEMA, "rows": [*self.rows.values()]}, indent=1)
+            atomic_file.write(self.out / FILE, text.encode("utf-8"))
+
+
+def _deploy(cell: Cell, whole: Job, steps: Plan, options: Options, book: _Book, began: float) -> None:
+    """One cell, in a thread of its own."""
+    begin, place = time.time(), book.out.joinpath(*cell.name.split(PLACE))
+    book.tell(cell, state="running")
+    own = dataclasses.replace(options, out=place, listener=_unheard)
+    try:
+        result = deploy.run(whole, steps, own)
+    except EdgeError as error:
+        state = ENDED.get(error.exit_code, "failed")
+        book.tell(cell, state=state, exit_code=error.exit_code, says=str(error), wall_s=time.time() - begin)
+        return
+    told: dict[str, Any] = {"exit_code": result.exit_code, "says": result.message, "wall_s": time.time() - begin}
+    facts = result.read_report()
+    if facts and result.report == place:
+        told |= {"report": f"{cell.name}/report.html", **dict(_numbers(facts))}
+    told["saved_s"] = sum(o.wall_s for o in result.outcomes.values() if o.why_run == "hit" and began < o.made < begin)
+    book.tell(cell, state=ENDED.get(result.exit_code, "failed"), **told)
+
+
+def _unheard(event: Event) -> None:
+    """A cell's own events are not shown: the matrix is."""
+
+
+def _numbers(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The numbers of the variant that a report is about, and what its metric lost."""
+    from edgecompress.reporting import formatting, model
+
+    report = model.of(facts)
+    variant = report.variant(report.choice.variant) if report.choice.variant else None
+    if variant is None:
+        return
+    yield "variant", variant.name
+    known = {name: number for name in SHOWN if (number := variant.numbers.get(name)) and number.value is not None}
+    yield "numbers", {n: {"value": k.value, "unit": k.unit, "text": formatting.text(k)} for n, k in known.items()}
+    for row in report.deltas:
+        ends = [number.value for number in (row.before, row.after) if number and number.value is not None]
+        if row.metric == "accuracy" and len(ends) == 2:
+            yield "loss", (ends[0] - ends[1]) * (1.0 if row.better == "higher" else -1.0)
