@@ -130,7 +130,8 @@ def of_text(text: str) -> Order:
     """The order in a text of `as_text`. Raises KeyError, TypeError, ValueError for any other."""
     table = json.loads(text)
     stage: dict[str, Any] = {n: tuple(value) if n in TUPLES else value for n, value in table.pop("stage").items()}
-    return Order(Stage(**stage), context=Context(**table.pop("context")), **table)
+    context, path = Context(**table.pop("context")), tuple(table.pop("path"))
+    return Order(Stage(**stage), context=context, path=path, **table)
 
 
 def _context(order: Order) -> ContextFields:

@@ -83,6 +83,29 @@ def rows(root: Path, source: str = "", target: str = "", limit: int = 20) -> lis
         raise InputError(f"{root / FILE}: cannot be read: {error}; the next deploy starts a new one") from error
 
 
+def merge(root: Path, other: Path) -> int:
+    """Takes in the results of another store, or of its file; returns how many are new. Raises InputError.
+
+    A result is called by its content: the same twice is one row. What is no result as this version writes it is
+    refused, and nothing is taken in.
+    """
+    file = other / FILE if other.is_dir() else other
+    if not file.is_file():
+        raise InputError(f"--merge {other}: no {FILE} there")
+    try:
+        with _opened(file.parent, "ro", file.name) as database:
+            rows = [dict(row) for row in database.execute(f"SELECT {', '.join(COLUMNS)} FROM results ORDER BY id")]
+        for row in rows:
+            _read(row)
+        with contextlib.suppress(sqlite3.Error), _opened(root, "ro") as database:
+            known = {row["result"] for row in database.execute("SELECT result FROM results")}
+            rows = [row for row in rows if row["result"] not in known]
+        _insert(root, rows)
+        return len(rows)
+    except (sqlite3.Error, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"--merge {file}: cannot be read: {error}") from error
+
+
 def shown(rows: list[Row]) -> list[Row]:
     """The rows in words, for a table: what is the same in all of them is left out, but for the target."""
     told = [key for key in ("source", "device", "profile", "command") if len({row[key] for row in rows}) > 1]
@@ -207,8 +230,8 @@ def _change(row: Row, before: Row | None) -> Row:
 
 
 @contextlib.contextmanager
-def _opened(root: Path, mode: Literal["ro", "rwc"]) -> Iterator[sqlite3.Connection]:
-    database = sqlite3.connect(f"{(root / FILE).resolve().as_uri()}?mode={mode}", timeout=BUSY_S, uri=True)
+def _opened(root: Path, mode: Literal["ro", "rwc"], name: str = FILE) -> Iterator[sqlite3.Connection]:
+    database = sqlite3.connect(f"{(root / name).resolve().as_uri()}?mode={mode}", timeout=BUSY_S, uri=True)
     database.row_factory = sqlite3.Row
     try:
         yield database

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 
 from edgecompress.cli.arguments import SHIPPED_THREADS, argument, asked, measuring, options_of, request_of
@@ -15,14 +16,16 @@ EXAMPLES = (
     'compare before dist/x86 --fail-if "latency_ms > 1.05x" --fail-if "accuracy_drop > 0.01"\n'
     'compare before dist/x86 --fail-if "metric_loss > 0.01"\n'
     "compare before dist/x86 --remeasure --profile strict\n"
-    "compare dist/x86 dist/arm64 --html comparison.html"
+    "compare dist/x86 dist/arm64 --html comparison.html\n"
+    'compare sweeps/monday dist/sweep --fail-if "latency_ms > 1.1x"'
 )
+SIGNS = {0: "ok", 4: "undecided", 1: "broken"}  # of a cell
 ARGUMENTS = (
     argument(
         "reports",
         nargs="+",
         metavar="REPORT",
-        help="report.json or its folder; REPORT@VARIANT selects a variant",
+        help="report.json or its folder; REPORT@VARIANT selects a variant; or two folders of sweeps, cell by cell",
     ),
     argument(
         "--fail-if",
@@ -50,13 +53,25 @@ def run(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
     from edgecompress.commands import compare, compare_page
-    from edgecompress.core.plain_text import one_line
+    from edgecompress.core import extras
+    from edgecompress.core.plain_text import fitted, one_line
     from edgecompress.reporting import compare_output
 
     screen = console.open(args)
+    request = compare.ComparisonRequest(tuple(args.fail_if), args.strict, args.across_models)
+    if extras.is_here("fleet") and (gate := extras.part("fleet", "gate")).is_matrix(args.reports):
+        judged = gate.judge(*map(Path, args.reports), request)
+        if args.json:
+            cells = [dataclasses.asdict(cell) for cell in judged.cells]
+            console.print_json({"cells": cells, "exit_code": judged.exit_code})
+        else:
+            rows = [(cell.cell, SIGNS[cell.exit_code], cell.says) for cell in judged.cells]
+            console.lines(
+                screen, fitted(rows if not args.quiet else [r for r in rows if r[1] != "ok"], console.width())
+            )
+        return int(judged.exit_code)
     if args.html:
         compare_page.check(args.html)
-    request = compare.ComparisonRequest(tuple(args.fail_if), args.strict, args.across_models)
     with Progress(screen, args) as progress:
         options = options_of(args, progress)
         if args.remeasure:

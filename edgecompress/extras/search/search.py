@@ -29,7 +29,7 @@ from edgecompress.extras.search.study import TrialStudy
 from edgecompress.extras.search.study import require as require
 from edgecompress.pipeline import conversion, plan, store_place, variant_stages
 from edgecompress.pipeline.candidate_variant import Candidate
-from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job import Asks, Job, job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
 from edgecompress.pipeline.searches import on_select
@@ -95,7 +95,7 @@ def search(
     require()
     options = options or Options()
     request = objects.written(model, how, options) | JobRequest(target=target)
-    return run(job(**request), request, options, told)
+    return run(job(**request, ask=job_run.asks(options)), request, options, told)
 
 
 def run(job: Job, request: JobRequest, options: Options, told: Told = lambda row: None) -> SearchResult:
@@ -305,7 +305,7 @@ def _ended(loop: Loop, found: SearchResult, request: JobRequest, options: Option
     raced = found.objectives[0] in front.RACED
     made = found_target(job.target.value, best, f"search {found.id} of {job.target.name}", raced)
     _write(loop.walk, place / TARGET, target_toml(made))
-    again = _found_job(job.target.name, place / TARGET, _given(job, request))
+    again = _found_job(job.target.name, place / TARGET, _given(job, request), job_run.asks(options))
     shipped = deploy.run(again, plan.deploy(again), options, search=found.facts())
     return dataclasses.replace(found, target=place / TARGET, shipped=shipped)
 
@@ -326,9 +326,9 @@ def _given(job: Job, request: JobRequest) -> dict[str, Json]:
     return {**rest, "model": model, **data, "settings": own}  # type: ignore[dict-item]
 
 
-def _found_job(name: str, file: Path, given: Mapping[str, Any]) -> Job:
+def _found_job(name: str, file: Path, given: Mapping[str, Any], ask: Asks | None = None) -> Job:
     """The job of a target that a search wrote, called as the one that it searched for."""
-    made = job(target=str(file), **given)
+    made = job(target=str(file), ask=ask, **given)
     return dataclasses.replace(made, target=dataclasses.replace(made.target, name=name))
 
 

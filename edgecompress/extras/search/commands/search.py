@@ -48,6 +48,7 @@ ARGUMENTS = (
     argument("--train", action="store_true", help="try techniques that train, too"),
     argument("--sampler", metavar="NAME", help="tpe, nsga2 or random (default: tpe)"),
     STRICT,
+    asked("on"),
     asked("out", help="output folder (default: dist/TARGET)"),
     *RUNNING,
 )
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Searches recipes for a target, and ships the best."""
     from edgecompress.cli import console
     from edgecompress.cli.progress import Progress
+    from edgecompress.commands import job_run
     from edgecompress.extras.search import screen, search
     from edgecompress.pipeline.job import job
 
@@ -75,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     one_target(args, "search")
     shown = console.open(args)
     with Progress(shown, args) as progress:
-        made = job(**request)
-        found = search.run(made, request, options_of(args, progress), lambda row: screen.trial(shown, args, row))
+        options = options_of(args, progress)
+        made = job(**request, ask=job_run.asks(options))
+        found = search.run(made, request, options, lambda row: screen.trial(shown, args, row))
     return screen.searched(shown, args, found)
