@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ LEASE_S = 3600.0  # that a stage waits for a device that another run uses
 GONE_S = 60.0  # that a device may be without its node
 ANSWER_S = 1.0
 REPORT = "stages.report:run"  # which tells of the device, and asks it nothing
+STARTING = "Starting Ray client server failed"
 AUTH = "RAY_AUTH_MODE"  # in the environment: "token", or "disabled" where you say so
 
 
@@ -60,11 +61,17 @@ def _cluster(address: str) -> Cluster:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is deployed here is nobody's business
     import ray
 
-    try:
-        ray.init(address, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:  # Ray's own classes, and those of gRPC
-        hint = f"; its token must be in ~/.ray/auth_token (ray get-auth-token), or {AUTH}=disabled where it has none"
-        raise Unreachable(f"--on {address}: no connection ({first_line(error)}){hint}") from error
+    for times in range(1, LOST + 1):  # a head that has just begun refuses the first one
+        try:
+            ray.init(address, log_to_driver=False, logging_level="ERROR")
+            break
+        except Exception as error:  # Ray's own classes, and those of gRPC
+            if times < LOST and STARTING in str(error):
+                continue
+            hint = (
+                f"; its token must be in ~/.ray/auth_token (ray get-auth-token), or {AUTH}=disabled where it has none"
+            )
+            raise Unreachable(f"--on {address}: no connection ({first_line(error)}){hint}") from error
     cluster = Cluster(address)
     cluster.look()
     return cluster
@@ -78,7 +85,7 @@ class Cluster:
     nodes: dict[str, About] = field(default_factory=dict)  # by Ray's name
     refused: dict[str, str] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
-    log: Callable[[Mapping[str, Json]], None] = lambda row: None  # hears of each stage that ended
+    _hears: list[Callable[[Mapping[str, Json]], None]] = field(default_factory=list)
     _looked: float = 0.0
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _have: set[str] = field(default_factory=set)  # devices of nodes that are alive
@@ -115,6 +122,15 @@ class Cluster:
         self._looked = time.monotonic()
         if not self.nodes:
             raise InputError(f"--on {self.address}: {next(iter(self.refused.values()), 'it has no node')}")
+
+    @contextlib.contextmanager
+    def logged(self, hear: Callable[[Mapping[str, Json]], None]) -> Iterator[None]:
+        """In the block `hear` hears of each stage that ended: where, when, on which device."""
+        self._hears.append(hear)
+        try:
+            yield
+        finally:
+            self._hears.remove(hear)
 
     def has(self, device: str) -> bool:
         """Whether a node that is alive has a device; nodes are looked at again after seconds."""
@@ -174,7 +190,8 @@ class Cluster:
                 label_selector={"ray.io/node-id": wanted} if wanted else None,
             )
             told: Ended = json.loads(self._answer(task.remote(text), over, device))
-            self.log({"stage": order.stage.name, **told})  # type: ignore[dict-item]
+            for hear in self._hears:
+                hear({"stage": order.stage.name, **told})  # type: ignore[dict-item]
             if "refused" in told and times < ILL and not over.wait(ILL_S):
                 continue
             if "refused" in told:

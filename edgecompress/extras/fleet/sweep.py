@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import threading
@@ -13,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from edgecompress.commands import deploy, job_run
-from edgecompress.core import atomic_file, extras, output_place
+from edgecompress.core import atomic_file, output_place
 from edgecompress.core.errors import UNDECIDED, CheckFailed, EdgeError, InputError
 from edgecompress.core.json import Json, read_json
-from edgecompress.extras.fleet import page
+from edgecompress.extras.fleet import cluster, page
 from edgecompress.extras.fleet.matrix import PLACE, Cell
 from edgecompress.pipeline import plan, store_place
 from edgecompress.pipeline.job import Job, job
@@ -108,9 +109,9 @@ def run(cells: Sequence[Cell], options: Options, notes: Sequence[str], hears: He
         rows[name] |= Row(state="refused", exit_code=error.exit_code, says=str(error))  # type: ignore[typeddict-item]
     with (out / LOG).open("a", encoding="utf-8") as file:
         book = _Book(out, file, rows, hears)
-        if options.on != "local":
-            extras.part("fleet", "cluster", "--on").connected(options.on).log = book.log
-        with ThreadPoolExecutor(1 if options.on == "local" else AT_ONCE) as pool:
+        with contextlib.ExitStack() as heard, ThreadPoolExecutor(1 if options.on == "local" else AT_ONCE) as pool:
+            if options.on != "local":
+                heard.enter_context(cluster.connected(options.on).logged(book.log))
             futures = [pool.submit(_deploy, *each, options, book, began) for each in made]
             try:
                 for future in futures:
