@@ -204,7 +204,7 @@ def test_a_file_that_came_quantized_is_compiled_as_it_is(made: Make, tmp_path: P
 
 
 def test_an_operator_that_the_npu_lacks_is_named_and_refuses_the_file(made: Make) -> None:
-    with pytest.raises(StageFailed, match=r"does not take tail \(Celu: .*Celu.*fallback=true lets the CPU"):
+    with pytest.raises(StageFailed, match=r"does not take tail \(Celu: .*Celu.*fallback=true the CPU runs them"):
         made(htp_int8, tail="Celu")
 
 
@@ -247,6 +247,62 @@ def pooled(file: Path) -> Path:
     return file
 
 
+@pytest.mark.parametrize("technique", [htp_int8, htp_int8_a16])
+@pytest.mark.parametrize(("kind", "axis"), [("CumSum", 3), ("ReduceLogSumExp", [3])])
+def test_what_is_of_half_precision_alone_stays_so_between_layers_of_whole_numbers(
+    technique: Any, kind: str, axis: Any, tmp_path: Path
+) -> None:
+    """Between two scales the compiler takes an operator of one input in whole numbers, or refuses it."""
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(8, 3, 3, 3)) * 0.3, "v": rng.normal(size=(8, 8, 3, 3)) * 0.1}
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    constants.append(numpy_helper.from_array(np.array(axis, np.int64), "axis"))
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "first", pads=[1, 1, 1, 1]),
+        helper.make_node(kind, ["a", "axis"], ["b"], "alone"),
+        helper.make_node("Conv", ["b", "v"], ["y"], "last", pads=[1, 1, 1, 1]),
+    ]
+    ends = [TensorSpec("x", (1, 3, 8, 8)), TensorSpec("y", (1, 8, 8, 8 if kind == "CumSum" else 1))]
+    x, y = (helper.make_tensor_value_info(spec.name, TensorProto.FLOAT, spec.shape) for spec in ends)
+    model = helper.make_model(helper.make_graph(nodes, "net", [x], [y], constants), ir_version=10)
+    model.opset_import[0].version = 20
+    for name in ("net", "small", "out"):
+        (tmp_path / name).mkdir()
+    onnx.save(model, tmp_path / "net/model.onnx")
+    tensors.write_split(tmp_path / "samples/calibrate", {"x": items(0)})
+    samples = Artifact(tmp_path / "samples", "samples", tuple(ends[:1])).write()
+    source = Artifact(tmp_path / "net", "onnx", tuple(ends[:1]), tuple(ends[1:])).write()
+    small = technique.apply(Request({"model": source, "samples": samples}, tmp_path / "small", technique.Options()))
+    artifact = qnn.export(Request({"model": small}, tmp_path / "out", qnn.Options()))
+    right = onnxruntime.InferenceSession(tmp_path / "net/model.onnx", providers=["CPUExecutionProvider"])
+    wanted = np.concatenate([right.run(None, {"x": item[None]})[0] for item in items(5)])
+    assert sqnr(wanted, answers(artifact)) > 33
+    bits = 8 if technique is htp_int8 else 16
+    assert (kind in {op.type for op, found in qnn.compiled(artifact) if found.floats}) == (kind in htp.HALF[bits])
+
+
+def test_scales_beside_an_operator_that_left_are_not_counted(made: Make) -> None:
+    artifact = made(htp_int8, tail="Celu", fallback=True)
+    after = {op["type"] for op in artifact.facts["estimate"]["fallback"]}
+    assert after == {"Celu"} and artifact.facts["estimate"]["cpu_operators"] == 1
+    outside = [op.type for op, found in qnn.compiled(artifact) if found.outside]
+    assert outside == ["Celu"]
+
+
+def test_a_quantized_file_is_not_one_of_other_bits_under_another_name(made: Make, tmp_path: Path) -> None:
+    before = made(htp_int8)
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given/model.onnx").write_bytes(before.file(qnn.FILE).read_bytes())
+    given = Artifact(tmp_path / "given", "onnx", before.inputs, before.outputs).write()
+    (tmp_path / "small").mkdir()
+    with pytest.raises(StageFailed, match="of 8 bits between its operators: 16 would add nothing"):
+        htp_int8_a16.apply(Request({"model": given, "samples": given}, tmp_path / "small", htp_int8_a16.Options()))
+
+
 @pytest.mark.parametrize("asked", [True, False])
 def test_check_asks_the_compiler_where_it_is_and_goes_by_the_table_elsewhere(
     asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -262,10 +318,15 @@ def test_check_asks_the_compiler_where_it_is_and_goes_by_the_table_elsewhere(
     )
     if asked:
         assert "does not take gaps (MaxPool" in strict["int8"]["why"]
+        assert "--set variant.int8.export.fallback=true" in strict["int8"]["why"]
+        older = check(file, "snapdragon", device="snapdragon-888", **options).targets["snapdragon"]["variants"]
+        assert "SM8350" in older["int8"]["why"]
     free = check(file, "snapdragon", settings={"variant.int8.export.fallback": True}, **options)
     row = free.targets["snapdragon"]["variants"]["int8"]
     assert row["reached"] and [each["type"] for each in row["outside"]] == (["MaxPool"] if asked else [])
     assert [each["type"] for each in row["floats"]] == ["CumSum"]
+    assert row["chip"] == ("SM8650" if asked else "") and bool(row["table"]) != asked
+    assert ("by a table of operators" in str(free)) != asked
 
 
 SHORT = ("conv", "layernorm", "logsumexp", "prelu", "celu", "reduceprod", "softmax", "add (whole numbers)")

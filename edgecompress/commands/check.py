@@ -9,12 +9,12 @@ from textwrap import wrap
 from typing import TypedDict, Unpack, cast
 
 from edgecompress.commands import job_run, objects
-from edgecompress.core import registry
+from edgecompress.core import environments, registry
 from edgecompress.core.errors import EdgeError, edge_errors
-from edgecompress.core.model import Outcome
+from edgecompress.core.model import Dim, Outcome
 from edgecompress.core.operations import MULTIPLYING, Operation
 from edgecompress.core.plain_text import plural, printed
-from edgecompress.pipeline import conversion, first_stages, plan
+from edgecompress.pipeline import conversion, first_stages, plan, variant_stages
 from edgecompress.pipeline.job import Job, job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
 from edgecompress.pipeline.runner import PlanRun
@@ -34,7 +34,8 @@ class Exceptional(TypedDict):
 
 class CheckedVariant(TypedDict):
     """What is known of a variant. `why`: why it is not reached, ""; `told`: whether the engine tells where they run;
-    `rewritten`: the operators that are replaced by simpler ones, with their layers."""
+    `chip`: what its compiler was asked for; `table`: what installs that compiler, where a table answered; `sizes`: of
+    the inputs that the source keeps open; `rewritten`: the operators that simpler ones replace, with their layers."""
 
     runtime: str
     precision: str
@@ -43,6 +44,9 @@ class CheckedVariant(TypedDict):
     operators: int
     rewritten: list[str]
     told: bool
+    chip: str
+    table: str
+    sizes: dict[str, list[int]]
     outside: list[Exceptional]
     floats: list[Exceptional]
     unknown: list[Exceptional]
@@ -126,6 +130,14 @@ def variants(made: Job, walk: PlanRun) -> dict[str, CheckedVariant]:
         outcome = walk.outcomes[first.readers[variant.name]] if variant.name in first.readers else None
         built = walk.outcomes[first.compilers[variant.name]] if variant.name in first.compilers else None
         row = _variant(runtime, conversion.precision(variant), outcome, built, left_out.get(variant.name, ""))
+        source = walk.outcomes[variant_stages.SOURCE].artifact
+        open_axes = {
+            s.name
+            for s in (source.inputs if source else ())
+            if any(isinstance(dim, Dim) and dim.name != "batch" for dim in s.shape)
+        }
+        if built and built.artifact and open_axes:
+            row["sizes"] = {s.name: list(s.concrete()) for s in built.artifact.inputs if s.name in open_axes}
         alone, left = registry.runtime(runtime).alone, [each["type"] for each in row["outside"]]
         if left and alone and alone(variant.export):
             row |= {"reached": False, "why": f"{registry.runtime(runtime).accelerator} does not take {', '.join(left)}"}
@@ -149,6 +161,9 @@ def _variant(runtime: str, precision: str, read: Outcome | None, built: Outcome 
         operators=0,
         rewritten=[],
         told=False,
+        chip="",
+        table="",
+        sizes={},
         outside=[],
         floats=[],
         unknown=[],
@@ -160,9 +175,11 @@ def _variant(runtime: str, precision: str, read: Outcome | None, built: Outcome 
     plugin = registry.runtime(runtime)
     if built and plugin.compiled:
         if not built.artifact:
-            return row | {"told": True, "reached": False, "why": built.reason}
-        each = list(plugin.compiled(built.artifact))
+            return row | {"told": True, "reached": False, "why": built.reason.partition(" (log: ")[0]}
+        each, row["chip"] = list(plugin.compiled(built.artifact)), str(built.artifact.facts["estimate"]["system"])
     elif plugin.kernels:
+        if plugin.compiled:
+            row["table"] = environments.install_command(registry.load("runtimes", runtime))
         each = [(op, plugin.kernels(op, precision)) for op in ops]
     else:
         return row
@@ -203,12 +220,22 @@ def text(checked: Checked, brief: bool = False) -> str:
     for name, target in checked.targets.items():
         lines += ["", f"{name}: refused: {target['refused']}" if target["refused"] else name]
         width = max(map(len, target["variants"]), default=0)
+        alike: dict[str, list[str]] = {}  # what is not reached for one reason is told once
         for variant, row in target["variants"].items():
-            begin = f"  {variant:<{width}}  "
+            why = row["why"].replace(f"variant.{variant}.", "")
+            alike.setdefault(variant if row["reached"] else f"not {why}", []).append(variant)
+        for variants in alike.values():
+            said = _said(target["variants"][variants[0]])
+            begin = f"  {variants[0]:<{width}}  "
+            if len(variants) > 1:
+                lines.append(f"  {', '.join(variants)}")
+                begin = " " * len(begin)
             following = " " * (len(begin) + 2)
-            for sentence in _said(row):
+            for sentence in said:
                 lines += wrap(sentence, WIDTH, initial_indent=begin, subsequent_indent=following)
                 begin = " " * len(begin)
+        if table := next((row["table"] for row in target["variants"].values() if row["table"]), ""):
+            lines += wrap(f"by a table of operators; its compiler knows more: {table}", WIDTH, initial_indent="  ")
     return "\n".join(line for each in lines for line in ([each] if len(each) <= WIDTH else wrap(each, WIDTH)))
 
 
@@ -227,11 +254,14 @@ def _said(row: CheckedVariant) -> list[str]:
         said.append(f"in float: {_named(row['floats'])}")
     if row["unknown"]:
         said.append(f"not known: {_named(row['unknown'])}")
+    if row["sizes"]:
+        sizes = (f"{name} {' x '.join(map(str, shape))}" for name, shape in row["sizes"].items())
+        said.append(f"compiled for {', '.join(sizes)}: give --data for the sizes that you use")
     return said
 
 
 def _where(row: CheckedVariant) -> str:
-    accelerator = registry.runtime(row["runtime"]).accelerator
+    accelerator = registry.runtime(row["runtime"]).accelerator + (f" of {row['chip']}" if row["chip"] else "")
     left = sum(each["count"] for each in row["outside"])
     if not accelerator:
         return "all supported"

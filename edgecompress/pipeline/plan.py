@@ -235,7 +235,7 @@ def _check_bits(job: Job, variant: Variant, calls: Sequence[Call]) -> None:
     """Raises NoPath where the bits of each layer are to be chosen by what it loses, which a file does not tell."""
     goals = [goal for call, options in calls if (goal := variant_stages.goal_of(call, options))]
     if not job.resolved.torch and any(goal.quantity == "bits" for goal in goals):
-        what = "bits needs what each layer loses, which only a torch source tells; name the layers that get more"
+        what = "it needs a torch source: which layers get more bits is chosen by what each one loses"
         raise NoPath(f"{job.target.path}: variant {variant.name}", what)
 
 

@@ -113,7 +113,9 @@ def _mapped(error: BaseException, stage_request: StageRequest) -> dict[str, str]
         what = f"{files[0]}: reading it needs too much memory; {sandbox.SMALLER}"
         return {"error": InputError.__name__, "message": what}
     if isinstance(error, EdgeError):
-        return {"error": type(error).__name__, "message": str(error)}
+        variant, _, own = stage.partition("/")  # whose name a remedy needs that a plug-in tells
+        told = str(error).replace("variant.NAME.", f"variant.{variant}.") if own else str(error)
+        return {"error": type(error).__name__, "message": told}
     message = f"unexpected error: {first_line(error)}"
     if isinstance(error, PermissionError) and sandbox.entered.writes and not stage_request["limits"]["network"]:
         message += ": a stage changes only its own folder and TMPDIR, and has no network"

@@ -12,13 +12,15 @@ PURPOSE = "take a model to a device"
 ORDER = 4
 EXAMPLES = (
     "check net.onnx --target android,ios,arm64\n"
-    "check my_pkg.nets:build --data my_pkg.nets:data --target ethos-u55 --json"
+    "check my_pkg.nets:build --data my_pkg.nets:data --target ethos-u55 --json\n"
+    "check net.onnx --target snapdragon --device snapdragon-888"
 )
 ARGUMENTS = (
     asked("model"),
     asked("data", help="samples, as for deploy; files need none"),
     asked("target", help="targets: names or TOML files, comma-separated (default: x86)"),
     asked("only"),
+    asked("device"),
     *BEFOREHAND,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +22,11 @@ PROVIDER = "QNNExecutionProvider"
 KIND, FILE = "htp", "model.onnx"  # an ONNX file whose numbers are those that the HTP computes in
 # What the HTP takes, or computes right, in half precision and not in whole numbers, by the bits of activations
 HALF = {8: ("CumSum", "ReduceLogSumExp"), 16: ("PRelu", "ReduceLogSumExp")}
+ONE_INPUT = ("CumSum", "ReduceLogSumExp")  # of those: between two scales they would be of whole numbers after all
+MOST_AXES = 5  # of a tensor
 EMULATOR = "Qualcomm's HTP emulator"
 SCALING = ("QuantizeLinear", "DequantizeLinear")
+SENTENCE = re.compile(r"(?<=[.])(?=[A-Z])|[.] ")  # ends: the compiler puts none between some
 CONTEXT = "EPContext"  # the node that holds what was compiled
 TRACE = "qnn_op_trace.json"  # what the compiler writes of where each node went
 
@@ -154,8 +158,14 @@ def compiled(file: Path, context: Path, soc: str, how: onnxruntime.SessionOption
     after = onnx.load_model(context if context.exists() else file, load_external_data=False).graph.node
     left = [node for node in after if node.op_type not in (CONTEXT, *(() if context.exists() else SCALING))]
     operators = told.get("summary", {}).get("total_qnn_ops", 0)
-    return Placement(operators, tuple(_left(node, reasons.get(node.name, "")) for node in left))
+    graph = onnx.shape_inference.infer_shapes(onnx.load_model(file, load_external_data=False)).graph if left else None
+    axes = {value.name: len(value.type.tensor_type.shape.dim) for value in (graph.value_info if graph else ())}
+    return Placement(operators, tuple(_left(node, reasons.get(node.name, ""), axes) for node in left))
 
 
-def _left(node: onnx.NodeProto, why: str) -> Left:
-    return Left(name=node.name, type=node.op_type, why=why or "the compiler gives no reason")
+def _left(node: onnx.NodeProto, why: str, axes: Mapping[str, int]) -> Left:
+    # the compiler's own sentences: the first one, and what it does not say
+    why = SENTENCE.split(why or "the compiler gives no reason")[0].rstrip(".")
+    if most := max((n for name in (*node.input, *node.output) if (n := axes.get(name, 0)) > MOST_AXES), default=0):
+        why += f"; {most} axes, of {MOST_AXES} at most"
+    return Left(name=node.name, type=node.op_type, why=why)

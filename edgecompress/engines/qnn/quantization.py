@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.engines.onnx import activation_ranges, kept_in_float, safe_names
 from edgecompress.engines.onnx.activation_ranges import Calibrating, Ranges
@@ -20,7 +21,7 @@ from edgecompress.engines.onnx.graph_edits import (
     to_their_ends,
 )
 from edgecompress.engines.qnn import static_graph
-from edgecompress.engines.qnn.htp import FILE, HALF, KIND
+from edgecompress.engines.qnn.htp import FILE, HALF, KIND, ONE_INPUT
 from edgecompress.formats.precision import facts
 from edgecompress.techniques._calibration import inputs_of, spread, used
 
@@ -48,7 +49,14 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
     facts: {"calibrator", "samples": items used, "skipped": [node], "bits", "numbers": {node: numbers that it makes of
     an item}, "int8": []}. Raises StageFailed where an input is not finite.
     """
-    if facts.whole(facts.of(request.model)):  # rounded once more it would only lose
+    given = facts.of(request.model)
+    if facts.whole(given):  # rounded once more it would only lose
+        computes = given["computes"] or {}
+        own = 16 if 2 * computes.get("int16", 0) > sum(computes.values()) else 8
+        if own != bits:
+            raise StageFailed(
+                f"the model is of whole numbers already, of {own} bits between its operators: {bits} would add nothing"
+            )
         ends = static_graph.fixed(request, request.out / FILE)
         return Artifact(request.out, KIND, *ends, {"given": True}).write()
     batches = spread(request, options.samples, request.context.batch)
@@ -66,7 +74,7 @@ def quantized(request: Request, options: Quantizing, bits: int, wide: Sequence[s
         )
         coarse = kept_in_float.coarse(prepared, ranges, WIDE if bits > 8 else 255)
         found = [*to_their_ends(prepared, list(coarse)), *kept_in_float.masking(prepared, ranges)]
-        found += kept_in_float.behind(prepared)
+        found += [*kept_in_float.behind(prepared), *_of_one_input(prepared, bits)]
         skipped += [name for name in dict.fromkeys(found) if name not in skipped]
         numbers = _quantize(prepared, request.out / FILE, ranges, skipped, bits, matching(prepared, wide))
     order_as(request.out / FILE, request.model.file(".onnx"))
@@ -83,6 +91,15 @@ def _without_scale(file: Path, ranges: Ranges) -> Iterator[str]:
 
     for node in onnx.load_model(file).graph.node:
         if any(name in ranges and not activation_ranges.is_finite(ranges[name]) for name in node.input):
+            yield node.name
+
+
+def _of_one_input(file: Path, bits: int) -> Iterator[str]:
+    """The nodes of ONE_INPUT that stay in half precision: what quantizes their ends has to go, too."""
+    import onnx
+
+    for node in onnx.load_model(file).graph.node:
+        if node.op_type in ONE_INPUT and node.op_type in HALF[bits]:
             yield node.name
 
 

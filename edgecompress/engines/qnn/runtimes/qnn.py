@@ -73,20 +73,21 @@ def export(request: Request) -> Artifact:
 def _compile(folder: Path, soc: htp.Soc, fallback: bool) -> dict[str, Any]:
     """Compiles a folder's file; returns the facts."""
     placed = htp.compiled(folder / FILE, folder / CONTEXT, soc, onnx_session.options(1))
-    if (placed.left and not fallback) or not (folder / CONTEXT).exists():
-        own = [op for op in placed.left if op["type"] not in htp.SCALING] or placed.left
-        named = ", ".join(f"{op['name']} ({op['type']}: {op['why']})" for op in own[:SHOWN])
-        more = f" and {len(own) - SHOWN} more" if len(own) > SHOWN else ""
-        remedy = "--set variant.NAME.export.fallback=true lets the CPU run them"
+    # scales go with the operators beside them
+    left = [op for op in placed.left if op["type"] not in htp.SCALING] or [*placed.left]
+    if (left and not fallback) or not (folder / CONTEXT).exists():
+        named = ", ".join(f"{op['name']} ({op['type']}: {op['why']})" for op in left[:SHOWN])
+        more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+        remedy = "with --set variant.NAME.export.fallback=true the CPU runs them"
         remedy = remedy if placed.operators else "it takes none of the net"
         remedy = remedy if htp.CHIPS[soc].half else f"{soc} has no half precision; {remedy}"
         raise StageFailed(f"runtime qnn: the HTP of {soc} does not take {named}{more}; {remedy}")
     chip = htp.CHIPS[soc]
     compiled = {"source": htp.compiler(), "accelerator": f"HTP v{chip.htp}", "system": soc}
-    counts = {"npu_operators": placed.operators, "cpu_operators": len(placed.left), "fallback": list(placed.left)}
+    counts = {"npu_operators": placed.operators, "cpu_operators": len(left), "fallback": left}
     return {
         "estimate": {"status": "estimated", **compiled, **counts, "reason": NO_TIMES},
-        "fallback": [op["name"] for op in placed.left],
+        "fallback": [op["name"] for op in left],
         "soc": soc,
     }
 
