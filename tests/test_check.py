@@ -86,7 +86,7 @@ def test_a_target_without_a_way_does_not_stop_the_others_and_one_that_is_not_the
 
 def test_the_text_fits_80_columns():
     row = {"runtime": "litert", "precision": "int8", "reached": True, "why": "", "operators": 40, "told": True}
-    row |= {"chip": "", "table": "", "sizes": {}}
+    row |= {"chip": "", "table": "", "open": []}
     row["rewritten"] = ["grid_sampler of warp.sample", "prod of prod", "prod of prod_1"]
     many = [
         {"type": f"Operator{i}", "count": i, "becomes": ["BROADCAST_TO", "SELECT"], "multiplies": False}

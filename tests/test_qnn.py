@@ -326,7 +326,32 @@ def test_check_asks_the_compiler_where_it_is_and_goes_by_the_table_elsewhere(
     assert row["reached"] and [each["type"] for each in row["outside"]] == (["MaxPool"] if asked else [])
     assert [each["type"] for each in row["floats"]] == ["CumSum"]
     assert row["chip"] == ("SM8650" if asked else "") and bool(row["table"]) != asked
-    assert ("by a table of operators" in str(free)) != asked
+    assert ("by a table: the compiler" in str(free)) != asked
+
+
+def test_check_asks_no_compiler_of_sizes_that_nobody_knows(tmp_path: Path) -> None:
+    """A convolution without padding of an image of any size: at the smallest there is nothing to compute."""
+    import onnx
+
+    model = onnx.load_model(pooled(tmp_path / "net.onnx"))
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim[2:]):
+            dim.dim_param = f"{value.name}{axis}"
+    onnx.save(model, tmp_path / "net.onnx")
+    options = Options(store=tmp_path / "store", progress=False)
+    found = check(tmp_path / "net.onnx", "snapdragon", data="random", options=options)
+    rows = found.targets["snapdragon"]["variants"]
+    assert rows["int8"]["reached"] and rows["int8"]["open"] == ["x"] and not rows["int8"]["chip"]
+    assert "give --data for the sizes of x, and the compiler is asked" in " ".join(str(found).split())
+    np.savez(tmp_path / "data.npz", x=np.zeros((24, 3, 8, 8), np.float32))
+    known = check(tmp_path / "net.onnx", "snapdragon", data=str(tmp_path / "data.npz"), options=options)
+    rows = known.targets["snapdragon"]["variants"]
+    assert "gaps (MaxPool" in rows["int8"]["why"] and rows["int8"]["open"] == []
+
+
+def test_a_chip_without_half_precision_says_so_first(made: Make) -> None:
+    with pytest.raises(StageFailed, match="QCM6490 has no half precision, which all of this is to be computed in"):
+        made(htp_fp16, soc="QCM6490")
 
 
 SHORT = ("conv", "layernorm", "logsumexp", "prelu", "celu", "reduceprod", "softmax", "add (whole numbers)")

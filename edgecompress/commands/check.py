@@ -34,8 +34,9 @@ class Exceptional(TypedDict):
 
 class CheckedVariant(TypedDict):
     """What is known of a variant. `why`: why it is not reached, ""; `told`: whether the engine tells where they run;
-    `chip`: what its compiler was asked for; `table`: what installs that compiler, where a table answered; `sizes`: of
-    the inputs that the source keeps open; `rewritten`: the operators that simpler ones replace, with their layers."""
+    `chip`: what its compiler was asked for; `table`: what installs that compiler, where a table answered; `open`:
+    inputs of sizes that no data tells, so that it was not asked; `rewritten`: operators that simpler ones replace, with
+    their layers."""
 
     runtime: str
     precision: str
@@ -46,7 +47,7 @@ class CheckedVariant(TypedDict):
     told: bool
     chip: str
     table: str
-    sizes: dict[str, list[int]]
+    open: list[str]
     outside: list[Exceptional]
     floats: list[Exceptional]
     unknown: list[Exceptional]
@@ -129,15 +130,12 @@ def variants(made: Job, walk: PlanRun) -> dict[str, CheckedVariant]:
         runtime = variant.runtime or made.target.value.runtime
         outcome = walk.outcomes[first.readers[variant.name]] if variant.name in first.readers else None
         built = walk.outcomes[first.compilers[variant.name]] if variant.name in first.compilers else None
-        row = _variant(runtime, conversion.precision(variant), outcome, built, left_out.get(variant.name, ""))
         source = walk.outcomes[variant_stages.SOURCE].artifact
-        open_axes = {
-            s.name
-            for s in (source.inputs if source else ())
-            if any(isinstance(dim, Dim) and dim.name != "batch" for dim in s.shape)
-        }
-        if built and built.artifact and open_axes:
-            row["sizes"] = {s.name: list(s.concrete()) for s in built.artifact.inputs if s.name in open_axes}
+        specs = source.inputs if source and built and made.resolved.random else ()
+        unknown = [s.name for s in specs if any(isinstance(dim, Dim) and dim.name != "batch" for dim in s.shape)]
+        built = None if unknown else built
+        row = _variant(runtime, conversion.precision(variant), outcome, built, left_out.get(variant.name, ""))
+        row |= {"open": unknown, "table": "" if unknown else row["table"]}
         alone, left = registry.runtime(runtime).alone, [each["type"] for each in row["outside"]]
         if left and alone and alone(variant.export):
             row |= {"reached": False, "why": f"{registry.runtime(runtime).accelerator} does not take {', '.join(left)}"}
@@ -163,7 +161,7 @@ def _variant(runtime: str, precision: str, read: Outcome | None, built: Outcome 
         told=False,
         chip="",
         table="",
-        sizes={},
+        open=[],
         outside=[],
         floats=[],
         unknown=[],
@@ -232,11 +230,15 @@ def text(checked: Checked, brief: bool = False) -> str:
                 begin = " " * len(begin)
             following = " " * (len(begin) + 2)
             for sentence in said:
-                lines += wrap(sentence, WIDTH, initial_indent=begin, subsequent_indent=following)
+                whole = sentence.replace("--set ", "--set\N{NO-BREAK SPACE}")  # what is to be pasted stays in one piece
+                folded = wrap(whole, WIDTH, initial_indent=begin, subsequent_indent=following, break_on_hyphens=False)
+                lines += [line.replace("\N{NO-BREAK SPACE}", " ") for line in folded]
                 begin = " " * len(begin)
         if table := next((row["table"] for row in target["variants"].values() if row["table"]), ""):
-            lines += wrap(f"by a table of operators; its compiler knows more: {table}", WIDTH, initial_indent="  ")
-    return "\n".join(line for each in lines for line in ([each] if len(each) <= WIDTH else wrap(each, WIDTH)))
+            lines += ["  by a table: the compiler, which knows more, is not installed; it is, by", f"    {table}"]
+    commands = {f"    {row['table']}" for target in checked.targets.values() for row in target["variants"].values()}
+    short = ([each] if len(each) <= WIDTH or each in commands else wrap(each, WIDTH) for each in lines)
+    return "\n".join(line for each in short for line in each)
 
 
 def _said(row: CheckedVariant) -> list[str]:
@@ -254,9 +256,8 @@ def _said(row: CheckedVariant) -> list[str]:
         said.append(f"in float: {_named(row['floats'])}")
     if row["unknown"]:
         said.append(f"not known: {_named(row['unknown'])}")
-    if row["sizes"]:
-        sizes = (f"{name} {' x '.join(map(str, shape))}" for name, shape in row["sizes"].items())
-        said.append(f"compiled for {', '.join(sizes)}: give --data for the sizes that you use")
+    if row["open"]:
+        said.append(f"by a table: give --data for the sizes of {', '.join(row['open'])}, and the compiler is asked")
     return said
 
 

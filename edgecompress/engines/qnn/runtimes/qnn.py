@@ -14,6 +14,7 @@ from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import CARD, Artifact, Request
 from edgecompress.engines.onnx import layer_outputs
 from edgecompress.engines.onnx import session as onnx_session
+from edgecompress.engines.onnx.graph_edits import is_quantized
 from edgecompress.engines.qnn import htp
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def export(request: Request) -> Artifact:
 
 def _compile(folder: Path, soc: htp.Soc, fallback: bool) -> dict[str, Any]:
     """Compiles a folder's file; returns the facts."""
+    if not htp.CHIPS[soc].half and not is_quantized(folder / FILE):
+        raise StageFailed(f"runtime qnn: {soc} has no half precision, which all of this is to be computed in")
     placed = htp.compiled(folder / FILE, folder / CONTEXT, soc, onnx_session.options(1))
     # scales go with the operators beside them
     left = [op for op in placed.left if op["type"] not in htp.SCALING] or [*placed.left]
