@@ -97,8 +97,8 @@ def open_browser(profile: Path) -> Any:
     return webdriver.Chrome(options=options, service=Service(DRIVER))
 
 
-def opened(browser: Any, page: Path, mode: str) -> View:
-    """A report's folder, in one of MODES."""
+def opened(browser: Any, page: Path, mode: str, name: str = "report") -> View:
+    """A folder with a report (or another page and its JSON), in one of MODES."""
     theme, width = MODES[mode]
     scheme = {"name": "prefers-color-scheme", "value": theme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
@@ -106,9 +106,9 @@ def opened(browser: Any, page: Path, mode: str) -> View:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get("about:blank")
     browser.get_log("performance")
-    url = (page / "report.html").as_uri()
+    url = (page / f"{name}.html").as_uri()
     browser.get(url)
-    report = json.loads((page / "report.json").read_text(encoding="utf-8"))
+    report = json.loads((page / f"{name}.json").read_text(encoding="utf-8"))
     return View(browser, report, url, width, theme, browser.get_log("browser"), requested(browser))
 
 

@@ -44,6 +44,7 @@ KEPT_LOG = "log"
 HELD = "store"  # a lock: runs share it, and `collect` has it alone
 PRIVATE = 0o700  # of the folders that are made: results hold the user's data, and logs what was printed
 MIN_FREE_BYTES = 32 << 20
+SAMPLE = 2000  # runs that an estimate of time is made of
 LONGEST_S = 366 * 86400.0  # that a stage, or a search, may have taken
 END_OF_TIME = 253402300800.0  # in seconds since 1970: the year 10000, which no date tells
 T = TypeVar("T")
@@ -222,9 +223,9 @@ class Store:
 
     @cached_property
     def _typical_s(self) -> dict[str, float]:
-        """The median of the seconds that a stage took, over all scopes, when this store was opened."""
+        """The median of the seconds that a stage took, over many scopes, when this store was opened."""
         took: dict[str, list[float]] = {}
-        for run in self._runs():
+        for run in self._runs(SAMPLE):
             took.setdefault(run["name"].rpartition(":")[2], []).append(run["wall_s"])
         return {name: statistics.median(seconds) for name, seconds in took.items()}
 
@@ -242,9 +243,10 @@ class Store:
         """Every stage that has run: its name, the parts of its key, its key, its seconds."""
         return [run for run in self._runs() if run["key"]]
 
-    def _runs(self) -> list[LastRun]:
+    def _runs(self, most: int | None = None) -> list[LastRun]:
+        """What is remembered; of more than `most` some, whichever the digests of their names put first."""
         with self.told():
-            paths = sorted((self.root / "last").glob("*.json"))
+            paths = sorted((self.root / "last").glob("*.json"))[:most]
         return [run for path in paths if (run := _last_run(path))]
 
     def log(self, stage: str) -> Path:

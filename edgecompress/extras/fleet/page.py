@@ -42,7 +42,7 @@ def of(rows: Sequence[Row], notes: Sequence[str]) -> str:
 def _rules(values: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """What a choice shows and a filter hides: no script is needed."""
     for name in VIEWS:
-        yield f"main:has(#view-{name}:checked) .heat .{name} {{ display: block; }}\n"
+        yield f"main:has(#view-{name}:checked) .heat .of-{name} {{ display: block; }}\n"
     for key, names in values.items():
         for number in range(len(names)):
             yield f"main:has(#{key}-{number}:not(:checked)) .{key}-{number} {{ display: none; }}\n"
@@ -130,7 +130,7 @@ def _shown(row: Row, view: str, words: str, how: str) -> Raw:
     inner = bdi(words)
     if row["report"]:
         inner = tag("a", inner, href=row["report"])
-    return tag("span", inner, class_=f"{view} {how}".strip())
+    return tag("span", inner, class_=f"of-{view} {how}".strip())
 
 
 def _table(rows: Sequence[Row]) -> Raw:

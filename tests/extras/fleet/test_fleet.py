@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -252,3 +255,23 @@ def test_without_ray_one_line_says_what_to_install(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(environments, "missing", lambda _: ["ray[client]>=2.55"])
     with pytest.raises(MissingDependency, match=r"--on ray://x:1 needs ray.*fleet"):
         swept(written(tmp_path), tmp_path, on="ray://x:1")
+
+
+def test_the_nightly_workflow_sweeps_and_compares(tmp_path: Path) -> None:
+    """Its own steps, twice: the second night is compared with the first."""
+    yaml = pytest.importorskip("yaml")
+    file = Path(__file__).resolve().parents[3] / "examples/ci/sweep.yml"
+    steps = {
+        step.get("name"): step for step in yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"]["sweep"]["steps"]
+    }
+    written(tmp_path, 1)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    told = []
+    for name in ("Sweep", "Compare", "Keep this sweep") * 2:
+        words = next(step["run"] for step_name, step in steps.items() if step_name and step_name.startswith(name))
+        ran = subprocess.run(
+            ["sh", "-ec", words], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        told.append(ran.stdout)
+    assert told[1] == "" and "n0/null/host/quick" in told[4]
