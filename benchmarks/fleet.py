@@ -61,6 +61,14 @@ def data(split):
     return [(np.zeros(4, dtype="float32"), 0)] * 4
 """
 
+UNTIL = """import sys
+from pathlib import Path
+from edgecompress.extras.fleet import matrix, sweep
+from edgecompress.pipeline.job_request import Options
+options = Options(on=sys.argv[1], store="store", out="out", until="data", progress=False)
+sweep.run(matrix.read(Path("matrix.toml"))[0], options, [])
+"""
+
 
 def main() -> int:
     parser = figures.flags(__doc__, "work", "json")

@@ -86,6 +86,8 @@ class Cluster:
     refused: dict[str, str] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
     _hears: list[Callable[[Mapping[str, Json]], None]] = field(default_factory=list)
+    _own: Mapping[str, str] = field(default_factory=lambda: json.loads(node.about())["versions"])
+    _over: threading.Event = field(default_factory=threading.Event)
     _looked: float = 0.0
     _looking: threading.Lock = field(default_factory=threading.Lock)
     _have: set[str] = field(default_factory=set)  # devices of nodes that are alive
@@ -95,7 +97,7 @@ class Cluster:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
 
-        own = json.loads(node.about())["versions"]
+        own = self._own
         alive = [each for each in ray.nodes() if each["Alive"]]
         self._have = {
             name.removeprefix(DEVICE) for each in alive for name in each["Resources"] if name.startswith(DEVICE)
@@ -132,6 +134,15 @@ class Cluster:
         finally:
             self._hears.remove(hear)
 
+    @contextlib.contextmanager
+    def stopped_by_errors(self) -> Iterator[None]:
+        """What the block raises (Ctrl-C) ends all that waits for a node."""
+        try:
+            yield
+        except BaseException:
+            self._over.set()
+            raise
+
     def has(self, device: str) -> bool:
         """Whether a node that is alive has a device; nodes are looked at again after seconds."""
         with self._looking:
@@ -165,9 +176,10 @@ class Cluster:
                 gone_s = 0.0 if not device or self.has(device) else gone_s + ANSWER_S
             except Exception as error:  # Ray's own classes: a node was lost LOST times, or the cluster is gone
                 raise StageFailed(f"{self.address}: the work was lost ({first_line(error)})") from error
-            if over.is_set() or gone_s > GONE_S:
+            ended = over.is_set() or self._over.is_set()
+            if ended or gone_s > GONE_S:
                 ray.cancel(reference, force=True)
-                if over.is_set():
+                if ended:
                     raise StageFailed("stopped, as the run ended")
                 raise Unreachable(f"{_nobody(device, self.address)} any more")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import threading
@@ -20,7 +19,7 @@ from edgecompress.core.json import Json, read_json
 from edgecompress.extras.fleet import cluster, page
 from edgecompress.extras.fleet.matrix import PLACE, Cell
 from edgecompress.pipeline import plan, store_place
-from edgecompress.pipeline.job import Job, job
+from edgecompress.pipeline.job import Job, facts_of, job
 from edgecompress.pipeline.job_request import Options
 from edgecompress.pipeline.plan import Plan
 from edgecompress.pipeline.runner import Event
@@ -80,7 +79,16 @@ Hears = Callable[[Sequence[Row]], None]
 
 def planned(cells: Sequence[Cell], options: Options) -> tuple[list[tuple[Cell, Job, Plan]], dict[str, EdgeError]]:
     """The job and the plan of each cell, and why others have none, by their names. Raises EdgeError where none has."""
-    ask, made, refused = job_run.asks(options), list[tuple[Cell, Job, Plan]](), dict[str, EdgeError]()
+    made, refused = list[tuple[Cell, Job, Plan]](), dict[str, EdgeError]()
+    asks, told = job_run.asks(options) or facts_of, dict[str, dict[str, Json]]()
+
+    def ask(name: str, device: Mapping[str, Json]) -> dict[str, Json]:
+        """Each device once."""
+        key = json.dumps([name, device], sort_keys=True, default=str)
+        if key not in told:
+            told[key] = asks(name, device)
+        return dict(told[key])
+
     for cell in cells:
         try:
             whole = job(**cell.request, untrusted=options.untrusted, ask=ask)
@@ -109,16 +117,14 @@ def run(cells: Sequence[Cell], options: Options, notes: Sequence[str], hears: He
         rows[name] |= Row(state="refused", exit_code=error.exit_code, says=str(error))  # type: ignore[typeddict-item]
     with (out / LOG).open("a", encoding="utf-8") as file:
         book = _Book(out, file, rows, hears)
-        with contextlib.ExitStack() as heard, ThreadPoolExecutor(1 if options.on == "local" else AT_ONCE) as pool:
-            if options.on != "local":
-                heard.enter_context(cluster.connected(options.on).logged(book.log))
-            futures = [pool.submit(_deploy, *each, options, book, began) for each in made]
-            try:
-                for future in futures:
+        if options.on == "local":
+            for each in made:
+                _deploy(*each, options, book, began)
+        else:
+            known = cluster.connected(options.on)
+            with known.logged(book.log), known.stopped_by_errors(), ThreadPoolExecutor(AT_ONCE) as pool:
+                for future in [pool.submit(_deploy, *each, options, book, began) for each in made]:
                     future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True, wait=False)
-                raise
         book.write()
         text = page.of([*rows.values()], notes)
         atomic_file.write(out / PAGE, text.encode("utf-8"))
