@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -178,8 +178,3 @@ def named(cells: list[Cell], patterns: list[str]) -> list[Cell]:
     if not found:
         raise InputError(f"--cells {','.join(patterns)}: no cell is called so; `--dry-run` lists them")
     return found
-
-
-def sources(cells: list[Cell]) -> Iterator[str]:
-    """The names of sources, in order, each once."""
-    yield from dict.fromkeys(cell.source for cell in cells)

@@ -49,20 +49,14 @@ class Ended(TypedDict, total=False):
 
 def about() -> str:
     """An About."""
-    named = {package for _, plugin in every_plugin() for package in map(environments.package, plugin)}
+    modules = [module for kind in ("runtimes", "techniques") for _, module in registry.every(kind)]
+    named = {environments.package(required) for module in modules for required in module.REQUIRES}
     engines = {name: found for name in sorted(named) if (found := environments.version(name))}
     versions = {"edgecompress": code_digest.of_package(), "python": platform.python_version(), **engines}
     told = About(
         host=socket.gethostname(), versions=versions, here=job.stable(job.facts_of("host", {"transport": "host"}))
     )
     return json.dumps(told)
-
-
-def every_plugin() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The name of each runtime and technique, and what it requires."""
-    for kind in ("runtimes", "techniques"):
-        for name, module in registry.every(kind):
-            yield name, tuple(module.REQUIRES)
 
 
 def facts_of(name: str, device: str) -> str:
