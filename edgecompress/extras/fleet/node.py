@@ -24,6 +24,8 @@ from edgecompress.extras.fleet.lease import leased
 from edgecompress.pipeline import code_digest, job, stage_order
 from edgecompress.pipeline.store import Store, key_of
 
+THREADS = "OMP_NUM_THREADS"  # which Ray sets to 1: sums and times would be others than without a cluster
+
 
 class About(TypedDict):
     """A node: its host, its versions by name, and what makes the answers of two machines comparable."""
@@ -80,6 +82,7 @@ def do(text: str) -> str:
                     "and the folder that you run in must be on a disk that all nodes share, at the same path"
                 )
         os.chdir(asked["folder"])
+        os.environ.pop(THREADS, None)
         store, measures = Store(Path(asked["store"])), order.stage.max_age_s is not None
         with contextlib.ExitStack() as held:
             if device:
