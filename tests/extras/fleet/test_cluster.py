@@ -128,6 +128,7 @@ def test_the_stage_of_a_killed_process_is_done_again(folder: Path, nodes: RayNod
     assert [row["state"] for row in found.rows] == ["shipped"] * 2, [row["says"] for row in found.rows]
 
 
+@pytest.mark.prove
 def test_a_killed_driver_goes_on_from_the_store_and_ships_once(folder: Path, nodes: RayNodes) -> None:
     words = ["sweep", "matrix.toml", "--on", nodes.address, "--store", "store-out", "--out", "out"]
     command = [sys.executable, "-P", "-m", "edgecompress", *words]
@@ -145,6 +146,7 @@ def test_a_killed_driver_goes_on_from_the_store_and_ships_once(folder: Path, nod
     assert len(artifacts(folder / "out")) == 4 and overlaps(rows(folder / "out")) == []
 
 
+@pytest.mark.prove
 def test_a_device_that_goes_costs_its_own_cells(folder: Path, nodes: RayNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "GONE_S", 3.0)
     nodes.add("lost", {"fake-c": 1})
@@ -216,7 +218,7 @@ def test_an_address_that_nobody_listens_on_is_one_line(nodes: RayNodes) -> None:
         cluster.connected("http://127.0.0.1:1")
 
 
-def test_a_search_runs_on_a_cluster(folder: Path, nodes: RayNodes) -> None:
+def test_a_deploy_runs_on_a_cluster(folder: Path, nodes: RayNodes) -> None:
     from edgecompress.commands import deploy
 
     made = {"model": str(folder / "n0/net.null"), "data": str(folder / "n0/data")}

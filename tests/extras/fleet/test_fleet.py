@@ -257,6 +257,7 @@ def test_without_ray_one_line_says_what_to_install(tmp_path: Path, monkeypatch: 
         swept(written(tmp_path), tmp_path, on="ray://x:1")
 
 
+@pytest.mark.slow
 def test_the_nightly_workflow_sweeps_and_compares(tmp_path: Path) -> None:
     """Its own steps, twice: the second night is compared with the first."""
     yaml = pytest.importorskip("yaml")
