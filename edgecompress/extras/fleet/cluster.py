@@ -39,7 +39,8 @@ ILL = 3  # times that a device may be unfit before it is left alone, and the sec
 ILL_S = 20.0
 LEASE_S = 3600.0  # that a stage waits for a device that another run uses
 GONE_S = 60.0  # that a device may be without its node
-ANSWER_S = 1.0
+LOOK_S = 1.0  # between two looks at who is there
+ANSWER_S = 5.0  # after which who waits looks whether there is still reason to: each look costs the head
 REPORT = "stages.report:run"  # which tells of the device, and asks it nothing
 STARTING = "Starting Ray client server failed"
 AUTH = "RAY_AUTH_MODE"  # in the environment: "token", or "disabled" where you say so
@@ -146,7 +147,7 @@ class Cluster:
     def has(self, device: str) -> bool:
         """Whether a node that is alive has a device; nodes are looked at again after seconds."""
         with self._looking:
-            if time.monotonic() - self._looked > ANSWER_S:
+            if time.monotonic() - self._looked > LOOK_S:
                 with contextlib.suppress(InputError):
                     self.look()
         return device in self._have

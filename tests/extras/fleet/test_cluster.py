@@ -149,6 +149,7 @@ def test_a_killed_driver_goes_on_from_the_store_and_ships_once(folder: Path, nod
 @pytest.mark.prove
 def test_a_device_that_goes_costs_its_own_cells(folder: Path, nodes: RayNodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "GONE_S", 3.0)
+    monkeypatch.setattr(cluster, "ANSWER_S", 1.0)
     nodes.add("lost", {"fake-c": 1})
     file = folder / "matrix.toml"
     file.write_text(file.read_text(encoding="utf-8").replace("fake-b", "fake-c"), encoding="utf-8")
