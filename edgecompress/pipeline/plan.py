@@ -101,7 +101,7 @@ def deploy_all(
     """
     jobs, refused = jobs_of(targets, made)
     left, needed = list[Job](), list[ModuleType]()
-    for job in _parted(jobs):
+    for job in parted(jobs):
         with _refusing(refused, job.target.name):
             needed += _needed(job, reached(job)[0]).values()
             left.append(job)
@@ -140,7 +140,7 @@ def _refusing(refused: dict[str, EdgeError], target: str) -> Iterator[None]:
         refused[target] = error
 
 
-def _parted(jobs: list[Job]) -> list[Job]:
+def parted(jobs: list[Job]) -> list[Job]:
     """The jobs, each with the variants asked for that its target has; raises NotFound for one that no target has.
 
     A precision is a variant where no target's file has one of that name.

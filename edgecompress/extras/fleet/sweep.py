@@ -89,9 +89,15 @@ def planned(cells: Sequence[Cell], options: Options) -> tuple[list[tuple[Cell, J
             told[key] = asks(name, device)
         return dict(told[key])
 
+    wanted = list[tuple[Cell, Job]]()
     for cell in cells:
         try:
-            whole = job(**cell.request, untrusted=options.untrusted, ask=ask)
+            wanted.append((cell, job(**cell.request, untrusted=options.untrusted, ask=ask)))
+        except EdgeError as error:
+            refused[cell.name] = error
+    own = plan.parted([whole for _, whole in wanted])  # of the variants asked for those that each target has
+    for (cell, _), whole in zip(wanted, own, strict=True):
+        try:
             made.append((cell, whole, plan.deploy(whole)))
         except EdgeError as error:
             refused[cell.name] = error

@@ -158,6 +158,19 @@ def test_a_gate_over_two_sweeps_names_the_cells(two: tuple[Path, sweep.Swept], t
         gate.judge(folder / "out", after, ComparisonRequest())
 
 
+def test_variants_are_asked_of_the_targets_that_have_them(tmp_path: Path) -> None:
+    file = written(
+        tmp_path, 1, f'targets = ["{tmp_path}/n0/null.toml", "{tmp_path}/two.toml"]\nonly = ["plain", "other"]'
+    )
+    (tmp_path / "two.toml").write_text(nulls.TARGET.replace('"plain"', '"other"'), encoding="utf-8")
+    cells, _ = matrix.read(file)
+    made, refused = sweep.planned(cells, Options(store=tmp_path / "store"))
+    assert [whole.only for _, whole, _ in made] == [("plain",), ("other",)] and not refused
+    file.write_text(file.read_text(encoding="utf-8").replace('"other"]', '"othr"]'), encoding="utf-8")
+    with pytest.raises(InputError, match="no target has such a variant, did you mean 'other'"):
+        sweep.planned(matrix.read(file)[0], Options(store=tmp_path / "store"))
+
+
 def test_a_dry_run_lists_the_cells_with_minutes_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
