@@ -19,7 +19,7 @@ EXAMPLES = (
     "compare dist/x86 dist/arm64 --html comparison.html\n"
     'compare sweeps/monday dist/sweep --fail-if "latency_ms > 1.1x"'
 )
-SIGNS = {0: "ok", 4: "undecided", 1: "broken"}  # of a cell
+SIGNS = {0: "ok", 4: "undecided", 1: "broken", 2: "not judged", 3: "not judged"}  # of a cell
 ARGUMENTS = (
     argument(
         "reports",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ GONE_S = 60.0  # that a device may be without its node
 LOOK_S = 1.0  # between two looks at who is there
 ANSWER_S = 5.0  # after which who waits looks whether there is still reason to: each look costs the head
 REPORT = "stages.report:run"  # which tells of the device, and asks it nothing
+REACH_S = 5.0
 STARTING = "Starting Ray client server failed"
 AUTH = "RAY_AUTH_MODE"  # in the environment: "token", or "disabled" where you say so
 
@@ -60,6 +62,14 @@ def connected(address: str) -> Cluster:
 def _cluster(address: str) -> Cluster:
     os.environ.setdefault(AUTH, "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is deployed here is nobody's business
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # to another cluster of this machine, where the connection has ended
+    host, _, port = address.removeprefix(SCHEME).rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise Unreachable(
+            f"--on {address}: nobody listens there ({first_line(error)}); start a head with --ray-client-server-port"
+        ) from error
     import ray
 
     for times in range(1, LOST + 1):  # a head that has just begun refuses the first one
@@ -193,6 +203,8 @@ class Cluster:
             | {"patience_s": LEASE_S}
         )
         for times in range(1, ILL + 1):
+            if self._over.is_set():
+                raise StageFailed("stopped, as the run ended")
             if device in self.quarantined:
                 raise Unreachable(f"device {device}: left alone: {self.quarantined[device]}")
             wanted = f"in({','.join(like)})" if like else f"!in({','.join(self.refused)})" if self.refused else ""

@@ -57,6 +57,8 @@ def _cell(
 ) -> JudgedCell:
     if old is None or old["state"] not in SHIPS:
         return JudgedCell(name, 0, f"new: {new['state']}" if new and not old else "shipped nothing before")
+    if new and new["state"] in ("running", "waiting"):
+        return JudgedCell(name, UNDECIDED, "not finished: sweep again")
     if new is None or new["state"] not in SHIPS:
         return JudgedCell(
             name, CheckFailed.exit_code, f"ships no longer: {new['state']}: {new['says']}" if new else "is gone"

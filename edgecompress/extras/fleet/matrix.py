@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from edgecompress.core import catalog, config
 from edgecompress.core.errors import ConfigError, InputError, did_you_mean
 from edgecompress.core.settings import is_factory
-from edgecompress.pipeline.job import runs_on
+from edgecompress.pipeline.job import facts_of, runs_on
 from edgecompress.pipeline.job_request import JobRequest
 
 MOST = 10_000  # cells
@@ -153,10 +154,17 @@ def _seen(given: str, file: Path) -> str:
 
 def _unlike(target: str, device: str) -> str:
     """Why a target does not run on a device, as far as its file tells, or ""."""
-    wanted, platform = catalog.target(target), catalog.device(device).value.platform
+    wanted, place = catalog.target(target), catalog.device(device).value
+    platform = place.platform or (_platform() if place.transport == "host" else "")
     if not platform or runs_on(wanted, platform):
         return ""
     return f"{wanted.name} does not run on {Path(device).stem} ({platform})"
+
+
+@cache
+def _platform() -> str:
+    """That of this machine."""
+    return str(facts_of("host", {"transport": "host"}).get("platform", ""))
 
 
 def _cell(source: MatrixSource, name: str, target: str, device: str, profile: str, matrix: Matrix) -> Cell:

@@ -106,8 +106,16 @@ def planned(cells: Sequence[Cell], options: Options) -> tuple[list[tuple[Cell, J
     return made, refused
 
 
-def run(cells: Sequence[Cell], options: Options, notes: Sequence[str], hears: Hears = lambda rows: None) -> Swept:
+def run(
+    cells: Sequence[Cell],
+    options: Options,
+    notes: Sequence[str],
+    hears: Hears = lambda rows: None,
+    beside: Sequence[Cell] = (),
+) -> Swept:
     """Deploys every cell into OUT/SOURCE/TARGET/DEVICE/PROFILE, and writes matrix.json and matrix.html there.
+
+    What an earlier sweep wrote there of the cells `beside` stays in both.
 
     `hears` is told the rows whenever one changes. On this machine one cell after another, on a cluster all at once. A
     cell that fails does not stop the others. Raises EdgeError where nothing could begin.
@@ -121,18 +129,21 @@ def run(cells: Sequence[Cell], options: Options, notes: Sequence[str], hears: He
     rows = {cell.name: _row(cell) for cell in cells}
     for name, error in refused.items():
         rows[name] |= Row(state="refused", exit_code=error.exit_code, says=str(error))  # type: ignore[typeddict-item]
+    others = {cell.name for cell in beside}
+    before = {row["cell"]: row for row in (read(out) if others and (out / FILE).is_file() else ())}
+    before = {name: row for name, row in before.items() if name in others or name in rows}  # in the order that it has
     with (out / LOG).open("a", encoding="utf-8") as file:
-        book = _Book(out, file, rows, hears)
+        book = _Book(out, file, rows, hears, before)
         if options.on == "local":
             for each in made:
                 _deploy(*each, options, book, began)
         else:
             known = cluster.connected(options.on)
-            with known.logged(book.log), known.stopped_by_errors(), ThreadPoolExecutor(AT_ONCE) as pool:
+            with ThreadPoolExecutor(AT_ONCE) as pool, known.logged(book.log), known.stopped_by_errors():
                 for future in [pool.submit(_deploy, *each, options, book, began) for each in made]:
                     future.result()
         book.write()
-        text = page.of([*rows.values()], notes)
+        text = page.of(book.every(), notes)
         atomic_file.write(out / PAGE, text.encode("utf-8"))
     return Swept([*rows.values()], out, time.time() - began, notes)
 
@@ -178,6 +189,7 @@ class _Book:
     file: Any
     rows: dict[str, Row]
     hears: Hears
+    before: Mapping[str, Row]
     _telling: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def log(self, row: Mapping[str, Json]) -> None:
@@ -196,10 +208,14 @@ class _Book:
         )
         self.write()
 
+    def every(self) -> list[Row]:
+        """The cells of this sweep, among those of an earlier one that stay."""
+        return [*({**self.before, **self.rows}).values()]
+
     def write(self) -> None:
         """Writes matrix.json, whole or not at all."""
         with self._telling:
-            text = json.dumps({"schema": SCHEMA, "rows": [*self.rows.values()]}, indent=1)
+            text = json.dumps({"schema": SCHEMA, "rows": self.every()}, indent=1)
             atomic_file.write(self.out / FILE, text.encode("utf-8"))
 
 

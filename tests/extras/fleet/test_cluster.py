@@ -214,7 +214,21 @@ def test_a_node_of_another_version_is_refused_with_both(nodes: RayNodes, tmp_pat
     nodes.kill("old")
 
 
+def test_ctrl_c_ends_what_waits_for_a_node(folder: Path, nodes: RayNodes) -> None:
+    words = ["sweep", "matrix.toml", "--on", nodes.address, "--store", "store-out", "--out", "out"]
+    (folder / "slow.py").write_text(SLOW.replace("time.sleep(0.5)", "time.sleep(120)"), encoding="utf-8")
+    driver = subprocess.Popen([sys.executable, "-P", "-m", "edgecompress", *words], cwd=folder, stderr=subprocess.PIPE)
+    end = time.monotonic() + 90
+    while not (folder / "runs").exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    began = time.monotonic()
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(60) == 130 and time.monotonic() - began < 30
+
+
 def test_an_address_that_nobody_listens_on_is_one_line(nodes: RayNodes) -> None:
+    with pytest.raises(Unreachable, match="nobody listens there"):
+        cluster.connected("ray://127.0.0.1:1")
     with pytest.raises(InputError, match="give local, or the address of a cluster"):
         cluster.connected("http://127.0.0.1:1")
 

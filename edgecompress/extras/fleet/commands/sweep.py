@@ -41,8 +41,9 @@ def run(args: argparse.Namespace) -> int:
     from edgecompress.cli import console
     from edgecompress.extras.fleet import matrix, screen, sweep
 
-    cells, left = matrix.read(args.matrix)
-    cells = matrix.named(cells, args.cells)
+    every, left = matrix.read(args.matrix)
+    cells = matrix.named(every, args.cells)
+    beside = [cell for cell in every if cell not in cells]
     notes = [f"no cells: {why}" for why in left]
     shown = console.open(args)
     if args.dry_run:
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     with screen.Screen(shown, args) as live:
-        swept = sweep.run(cells, options_of(args, None), notes, live)
+        swept = sweep.run(cells, options_of(args, None), notes, live, beside)
     if args.json:
         told_rows = {
             "rows": list(swept.rows),
