@@ -23,6 +23,7 @@ from edgecompress.reporting import formatting
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress as Bar
 
 SIGNS = {"ok": ("ran ", "green"), "hit": ("hit ", "dim"), "lost": ("lost", "yellow"), "failed": ("FAIL", "red")}
 ROUND = "race/round-"  # what the stages of a race are called
@@ -31,22 +32,25 @@ SILENCE_S = 60.0  # off a terminal, at most, while a stage tells of its progress
 FIRST_S = 5.0  # the same of the first word of a stage that all variants wait for
 
 
+def live_bar(screen: Console, quiet: bool) -> Bar:
+    """A live line with the fields `what` and `left`: on a terminal, unless it is to be quiet."""
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
+    hidden = not screen.is_terminal or quiet
+    # Drawn once a second: what is measured in the meantime shares this machine with us.
+    return Bar(words[0], BarColumn(20), words[1], console=screen, transient=True, disable=hidden, refresh_per_second=1)
+
+
 class Progress:
     """Listens to a run: a live line with the time left, or lines now and then; verbose, a line per stage that ended."""
 
     def __init__(self, screen: Console, args: argparse.Namespace) -> None:
-        from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as Bar
-
         self.screen, self.verbose = screen, 0 if args.quiet else args.verbose
         self.quiet, self.told, self.silent_s = args.quiet, set[str](), SILENCE_S
         self.spoke_s = time.monotonic()
-        words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
-        hidden = not screen.is_terminal or args.quiet
-        # Drawn once a second: what is measured in the meantime shares this machine with us.
-        self.bar = Bar(
-            words[0], BarColumn(20), words[1], console=screen, transient=True, disable=hidden, refresh_per_second=1
-        )
+        self.bar = live_bar(screen, args.quiet)
         self.task = self.bar.add_task("", total=1.0, what="", left="")
 
     def __enter__(self) -> Progress:

@@ -54,12 +54,17 @@ def run(args: argparse.Namespace) -> int:
     from edgecompress.cli.progress import Progress
     from edgecompress.commands import compare, compare_page
     from edgecompress.core import extras
+    from edgecompress.core.errors import InputError
     from edgecompress.core.plain_text import fitted, one_line
     from edgecompress.reporting import compare_output
 
     screen = console.open(args)
     request = compare.ComparisonRequest(tuple(args.fail_if), args.strict, args.across_models)
     if extras.is_here("fleet") and (gate := extras.part("fleet", "gate")).is_matrix(args.reports):
+        if args.html or args.remeasure:
+            raise InputError(
+                "--html and --remeasure are of reports: give the folders of a cell, SWEEP/SOURCE/TARGET/..."
+            )
         judged = gate.judge(*map(Path, args.reports), request)
         if args.json:
             cells = [dataclasses.asdict(cell) for cell in judged.cells]

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -74,15 +75,16 @@ def _cluster(address: str) -> Cluster:
 
     for times in range(1, LOST + 1):  # a head that has just begun refuses the first one
         try:
-            ray.init(address, log_to_driver=False, logging_level="ERROR")
+            with warnings.catch_warnings(action="ignore"):  # it is told below
+                ray.init(address, log_to_driver=False, logging_level="ERROR")
             break
         except Exception as error:  # Ray's own classes, and those of gRPC
             if times < LOST and STARTING in str(error):
                 continue
-            hint = (
-                f"; its token must be in ~/.ray/auth_token (ray get-auth-token), or {AUTH}=disabled where it has none"
-            )
-            raise Unreachable(f"--on {address}: no connection ({first_line(error)}){hint}") from error
+            hint = "is that the --ray-client-server-port of a head, and ~/.ray/auth_token the one of that head"
+            raise Unreachable(
+                f"--on {address}: no connection ({first_line(error)}); {hint}? {AUTH}=disabled where it has none"
+            ) from error
     cluster = Cluster(address)
     cluster.look()
     return cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgecompress.commands import compare
 from edgecompress.commands.compare import ComparisonRequest
-from edgecompress.core.errors import GRAVITY, UNDECIDED, CheckFailed, EdgeError
+from edgecompress.core.errors import GRAVITY, UNDECIDED, CheckFailed, EdgeError, InputError
 from edgecompress.extras.fleet import sweep
 from edgecompress.extras.fleet.sweep import Row
 from edgecompress.reporting import compare_output
@@ -38,8 +38,11 @@ class JudgedMatrix:
 
 
 def is_matrix(paths: Sequence[str | Path]) -> bool:
-    """Whether these are two sweeps."""
-    return len(paths) == 2 and all((Path(path) / sweep.FILE).is_file() for path in paths)
+    """Whether these are two sweeps. Raises InputError where a sweep is among others."""
+    found = [(Path(path) / sweep.FILE).is_file() for path in paths]
+    if any(found) and found != [True, True]:
+        raise InputError(f"compare: {paths[found.index(True)]} is a sweep; give two sweeps, or the folders of cells")
+    return any(found)
 
 
 def judge(before: Path, after: Path, request: ComparisonRequest) -> JudgedMatrix:

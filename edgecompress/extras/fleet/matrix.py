@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -104,17 +104,22 @@ def read(file: Path) -> tuple[list[Cell], list[str]]:
     matrix = config.build(Matrix, config.read_toml(file), str(file))
     sources = _named(matrix, file)
     asked: dict[tuple[str, str, str, str], Cell] = {}
-    left = list[str]()
+    left, unused = list[str](), set(matrix.exclude)
     product = itertools.product(sources, matrix.targets, matrix.devices or ("",), matrix.profiles)
     if len(sources) * len(matrix.targets) * max(1, len(matrix.devices)) * len(matrix.profiles) > MOST:
         raise ConfigError(f"{file}: more than {MOST} cells; split the matrix")
     for name, target, device, profile in product:
+        cell = _cell(sources[name], name, target, device, profile, matrix)
+        fitting = {pattern for pattern in matrix.exclude if pattern.has(cell)}
+        unused -= fitting
+        if fitting:
+            continue
         if device and (why := _unlike(target, device)):
             left += [why] if why not in left else []
-            continue
-        cell = _cell(sources[name], name, target, device, profile, matrix)
-        if not any(pattern.has(cell) for pattern in matrix.exclude):
+        else:
             asked[cell.parts] = cell
+    if unused:
+        raise ConfigError(f"{file}: exclude: {PLACE.join(astuple(unused.pop()))} fits no cell; correct or remove it")
     for more in matrix.include:
         if more.source not in sources:
             raise ConfigError(f"{file}: include: no source '{more.source}'{did_you_mean(more.source, sources)}")

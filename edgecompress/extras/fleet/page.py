@@ -29,7 +29,7 @@ def of(rows: Sequence[Row], notes: Sequence[str]) -> str:
     told += [
         ("warning", f"{row['cell']}: {row['state']}: {row['says']}")
         for row in rows
-        if row["state"] in ("failed", "refused")
+        if row["state"] in ("failed", "refused", "lost")
     ]
     values = {key: list(dict.fromkeys(row[key] for row in rows)) for key in FILTERED}  # type: ignore[literal-required]
     filters = [_filter(key, values[key]) for key in FILTERED if len(values[key]) > 1]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgecompress.cli.console import duration, line, lines, width
+from edgecompress.cli.progress import live_bar
 from edgecompress.core.plain_text import fitted, one_line, plural
 from edgecompress.extras.fleet.sweep import FILE, PAGE, Row, Swept
 
@@ -24,15 +25,9 @@ class Screen:
     """A live line with the cells done, running and failed; each that ended has a line that stays."""
 
     def __init__(self, console: Console, args: argparse.Namespace) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self.console, self.quiet, self.told = console, args.quiet, set[str]()
-        self.began = time.monotonic()
-        words = [TextColumn("{task.fields[" + name + "]}", markup=False) for name in ("what", "left")]
-        hidden = not console.is_terminal or args.quiet
-        self.bar = Progress(
-            words[0], BarColumn(20), words[1], console=console, transient=True, disable=hidden, refresh_per_second=1
-        )
+        self.console, self.quiet, self.verbose = console, args.quiet, args.verbose
+        self.told, self.began = set[str](), time.monotonic()
+        self.bar = live_bar(console, args.quiet)
         self.task = self.bar.add_task("", total=1.0, what="", left="")
 
     def __enter__(self) -> Screen:
@@ -50,6 +45,10 @@ class Screen:
                 self.told.add(row["cell"])
                 line(self.console, " ".join(_cells(row)), STYLES[row["state"]] if row["state"] != "shipped" else "")
         running = [row["cell"] for row in rows if row["state"] == "running"]
+        for cell in running if self.verbose and not self.quiet else ():
+            if (begins := f"{cell} begins") not in self.told:
+                self.told.add(begins)
+                line(self.console, begins)
         failed = sum(row["state"] in ("failed", "refused") for row in done)
         here = [row for row in done if row["wall_s"]]
         took_s = time.monotonic() - self.began
@@ -64,13 +63,16 @@ def _cells(row: Row) -> list[str]:
     return [row["cell"], row["state"], *([row["variant"]] if row["variant"] else []), *numbers, *says]
 
 
-def ended(console: Console, swept: Swept) -> None:
-    """The outcome: how many cells ended how, what was saved, where the page is."""
+def ended(console: Console, swept: Swept, quiet: bool) -> None:
+    """The outcome: how many cells ended how; unless it is to be quiet what was saved, and where the page is."""
     count = Counter(row["state"] for row in swept.rows)
     words = ", ".join(f"{count[state]} {state}" for state in OVER if count[state])
     work_s = sum(row["wall_s"] + row["saved_s"] for row in swept.rows)
     saved_s = sum(row["saved_s"] for row in swept.rows)
     said = [f"{plural(len(swept.rows), 'cell')} in {duration(swept.wall_s)}: {words}"]
+    if quiet:
+        line(console, said[0])
+        return
     if saved_s >= 1:
         said.append(
             f"stages that cells share were done once: {duration(saved_s)} of {duration(work_s)} saved, "

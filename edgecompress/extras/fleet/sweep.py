@@ -234,6 +234,8 @@ def _deploy(cell: Cell, whole: Job, steps: Plan, options: Options, book: _Book, 
     facts = result.read_report()
     if facts and result.report == place:
         told |= {"report": f"{cell.name}/report.html", **dict(_numbers(facts))}
+        if result.exit_code == CheckFailed.exit_code:  # which variant lost what
+            told["says"] = facts["summary"]["sentence"] or result.message
     told["saved_s"] = sum(o.wall_s for o in result.outcomes.values() if o.why_run == "hit" and began < o.made < begin)
     book.tell(cell, state=ENDED.get(result.exit_code, "failed"), **told)
 

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         }
         console.print_json({**told_rows, "exit_code": swept.exit_code})
     else:
-        screen.ended(shown, swept)
+        screen.ended(shown, swept, args.quiet)
     return swept.exit_code
 
 
