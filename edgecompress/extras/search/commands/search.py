@@ -68,16 +68,15 @@ def run(args: argparse.Namespace) -> int:
         told["search.objectives"] = args.objectives.split(",")
     if args.train:
         told["search.train"] = True
-    limits = settings_of(args.limit, "size=0.3", "--limit")
+    limits = settings_of(args.limit, "size=0.3", "--limit").items()
+    told |= {f"search.limits.{name}": value for name, value in limits}
     request = request_of(args)
-    request["settings"] = {**(request["settings"] or {}), **told} | {
-        f"search.limits.{name}": value for name, value in limits.items()
-    }
+    request["settings"] = {**(request["settings"] or {}), **told}
     search.require()
     one_target(args, "search")
     shown = console.open(args)
     with Progress(shown, args) as progress:
         options = options_of(args, progress)
-        made = job(**request, ask=job_run.asks(options))
-        found = search.run(made, request, options, lambda row: screen.trial(shown, args, row))
+        whole = job(**request, ask=job_run.asks(options))
+        found = search.run(whole, request, options, lambda row: screen.trial(shown, args, row))
     return screen.searched(shown, args, found)
