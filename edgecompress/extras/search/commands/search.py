@@ -68,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
         told["search.objectives"] = args.objectives.split(",")
     if args.train:
         told["search.train"] = True
-    limits = settings_of(args.limit, "size=0.3", "--limit").items()
-    told |= {f"search.limits.{name}": value for name, value in limits}
+    told |= {f"search.limits.{n}": value for n, value in settings_of(args.limit, "size=0.3", "--limit").items()}
     request = request_of(args)
     request["settings"] = {**(request["settings"] or {}), **told}
     search.require()
