@@ -10,7 +10,7 @@ from edgecompress.commands import compare
 from edgecompress.commands.compare import ComparisonRequest
 from edgecompress.core.errors import GRAVITY, UNDECIDED, CheckFailed, EdgeError, InputError
 from edgecompress.extras.fleet import sweep
-from edgecompress.extras.fleet.sweep import Row
+from edgecompress.extras.fleet.matrix import Row
 from edgecompress.reporting import compare_output
 
 SHIPS = ("shipped", "undecided")

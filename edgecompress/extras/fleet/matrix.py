@@ -8,10 +8,11 @@ from dataclasses import astuple, dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from edgecompress.core import catalog, config
 from edgecompress.core.errors import ConfigError, InputError, did_you_mean
+from edgecompress.core.json import Json
 from edgecompress.core.settings import is_factory
 from edgecompress.pipeline.job import facts_of, runs_on
 from edgecompress.pipeline.job_request import JobRequest
@@ -94,6 +95,29 @@ class Cell:
     def name(self) -> str:
         """`resnet/arm64/rpi5/quick`."""
         return PLACE.join(self.parts)
+
+
+class Row(TypedDict):
+    """A cell: its state ("waiting", "running", or shipped, undecided, lost, refused, failed), and its numbers.
+
+    `numbers`: of what shipped, by metric, {"value", "unit", "text"}; `loss`: of the metric, in its own unit; `saved_s`:
+    seconds of stages that another cell of this sweep had done.
+    """
+
+    cell: str
+    source: str
+    target: str
+    device: str
+    profile: str
+    state: str
+    exit_code: int | None
+    says: str
+    report: str  # relative to the matrix, "" where there is none
+    variant: str
+    numbers: dict[str, dict[str, Json]]
+    loss: float | None
+    wall_s: float
+    saved_s: float
 
 
 def read(file: Path) -> tuple[list[Cell], list[str]]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgecompress.core.plain_text import plural
+from edgecompress.extras.fleet.matrix import Row
 from edgecompress.reporting import html
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
-
-if TYPE_CHECKING:
-    from edgecompress.extras.fleet.sweep import Row
 
 VIEWS = {"verdict": "Verdict", "latency": "Latency", "size": "Size", "loss": "Loss", "energy_gross": "Energy"}
 SIGNS = {"shipped": "✓", "undecided": "?", "lost": "✕", "refused": "–", "failed": "!", "running": "…", "waiting": "…"}

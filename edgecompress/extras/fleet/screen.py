@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from edgecompress.cli.console import duration, line, lines, width
 from edgecompress.cli.progress import live_bar
 from edgecompress.core.plain_text import fitted, one_line, plural
-from edgecompress.extras.fleet.sweep import FILE, PAGE, Row, Swept
+from edgecompress.extras.fleet.matrix import Row
+from edgecompress.extras.fleet.sweep import FILE, PAGE, Swept
 
 if TYPE_CHECKING:
     from rich.console import Console

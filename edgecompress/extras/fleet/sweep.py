@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from edgecompress.commands import deploy, job_run
 from edgecompress.core import atomic_file, output_place
 from edgecompress.core.errors import UNDECIDED, CheckFailed, EdgeError, InputError
 from edgecompress.core.json import Json, read_json
 from edgecompress.extras.fleet import cluster, page
-from edgecompress.extras.fleet.matrix import PLACE, Cell
+from edgecompress.extras.fleet.matrix import PLACE, Cell, Row
 from edgecompress.pipeline import plan, store_place
 from edgecompress.pipeline.job import Job, facts_of, job
 from edgecompress.pipeline.job_request import Options
@@ -30,30 +30,7 @@ FILE, LOG, PAGE = "matrix.json", "sweep.jsonl", "matrix.html"
 AT_ONCE = 32  # cells on a cluster
 LARGEST = 1 << 28  # bytes of a matrix.json
 ENDED = {0: "shipped", CheckFailed.exit_code: "lost", InputError.exit_code: "refused", UNDECIDED: "undecided"}
-SHOWN = ("latency", "size", "accuracy", "energy_gross", "instructions")
-
-
-class Row(TypedDict):
-    """A cell: its state ("waiting", "running", or shipped, undecided, lost, refused, failed), and its numbers.
-
-    `numbers`: of what shipped, by SHOWN, {"value", "unit", "text"}; `loss`: of the metric, in its own unit; `saved_s`:
-    seconds of stages that another cell of this sweep had done.
-    """
-
-    cell: str
-    source: str
-    target: str
-    device: str
-    profile: str
-    state: str
-    exit_code: int | None
-    says: str
-    report: str  # relative to the matrix, "" where there is none
-    variant: str
-    numbers: dict[str, dict[str, Json]]
-    loss: float | None
-    wall_s: float
-    saved_s: float
+SHOWN = ("latency", "size", "accuracy", "energy_gross", "instructions")  # of Row.numbers
 
 
 @dataclass(frozen=True)

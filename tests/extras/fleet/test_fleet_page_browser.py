@@ -10,7 +10,7 @@ import pytest
 from report_browser import MODES, View, assert_sound, needed, opened
 
 from edgecompress.extras.fleet import page, sweep
-from edgecompress.extras.fleet.sweep import Row
+from edgecompress.extras.fleet.matrix import Row
 
 pytestmark = [*needed, pytest.mark.slow]
 TARGETS = {"x86": ("host", "bench-2"), "arm64": ("rpi5", "rpi4")}
