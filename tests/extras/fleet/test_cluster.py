@@ -214,16 +214,17 @@ def test_a_node_of_another_version_is_refused_with_both(nodes: RayNodes, tmp_pat
     nodes.kill("old")
 
 
+@pytest.mark.prove
 def test_ctrl_c_ends_what_waits_for_a_node(folder: Path, nodes: RayNodes) -> None:
     words = ["sweep", "matrix.toml", "--on", nodes.address, "--store", "store-out", "--out", "out"]
     (folder / "slow.py").write_text(SLOW.replace("time.sleep(0.5)", "time.sleep(120)"), encoding="utf-8")
     driver = subprocess.Popen([sys.executable, "-P", "-m", "edgecompress", *words], cwd=folder, stderr=subprocess.PIPE)
-    end = time.monotonic() + 90
+    end = time.monotonic() + 240
     while not (folder / "runs").exists() and time.monotonic() < end:
         time.sleep(0.1)
     began = time.monotonic()
     driver.send_signal(signal.SIGINT)
-    assert driver.wait(60) == 130 and time.monotonic() - began < 30
+    assert driver.wait(100) == 130 and time.monotonic() - began < 60  # not the 120 s of the stage
 
 
 def test_an_address_that_nobody_listens_on_is_one_line(nodes: RayNodes) -> None:
