@@ -6,13 +6,14 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgecompress.core import environments
 from edgecompress.core.errors import InputError, StageFailed, Unreachable, first_line, kind_of
@@ -24,11 +25,6 @@ from edgecompress.pipeline import stage_order
 from edgecompress.pipeline.job import Job
 from edgecompress.pipeline.stage_order import Here, Order, Tell
 from edgecompress.pipeline.store import Store, StoredResult
-
-if TYPE_CHECKING:
-    import sys
-
-    ray: Any = sys  # whose functions have no types
 
 REQUIRES = ("ray[client]>=2.55",)
 EXTRA = "fleet"
@@ -51,8 +47,6 @@ AUTH = "RAY_AUTH_MODE"  # in the environment: "token", or "disabled" where you s
 
 def connected(address: str) -> Cluster:
     """The cluster at ray://HOST:PORT, once in a process. Raises MissingDependency, InputError, Unreachable."""
-    import sys
-
     environments.require(sys.modules[__name__], f"--on {address}")
     if not address.startswith(SCHEME) or ":" not in address.removeprefix(SCHEME):
         raise InputError(f"--on {address}: give local, or the address of a cluster: ray://HOST:10001")
@@ -124,19 +118,23 @@ class Cluster:
                 asked = about.options(num_cpus=0, scheduling_strategy=On(name, soft=False)).remote()
                 told: About = json.loads(ray.get(asked, timeout=GONE_S))
             except Exception as error:  # it is gone, or has no edgecompress
-                self.refused[name] = f"node {host}: cannot run edgecompress ({first_line(error)}); install it there"
+                self._refuse(name, f"node {host}: cannot run edgecompress ({first_line(error)}); install it there")
                 continue
             theirs = told["versions"]
             unlike = [key for key in sorted({*own, *theirs}) if own.get(key) != theirs.get(key)]
             if unlike:
                 words = [f"{key} {theirs.get(key, 'missing')}, here {own.get(key, 'missing')}" for key in unlike[:3]]
                 more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
-                self.refused[name] = f"node {host}: has {'; '.join(words)}{more}; install the same there"
+                self._refuse(name, f"node {host}: has {'; '.join(words)}{more}; install the same there")
             else:
                 self.nodes[name] = told
         self._looked = time.monotonic()
         if not self.nodes:
             raise InputError(f"--on {self.address}: {next(iter(self.refused.values()), 'it has no node')}")
+
+    def _refuse(self, name: str, why: str) -> None:
+        self.refused[name] = why
+        print(f"edgecompress: warning: {why}; nothing is done on it", file=sys.stderr)
 
     @contextlib.contextmanager
     def logged(self, hear: Callable[[Mapping[str, Json]], None]) -> Iterator[None]:

@@ -160,7 +160,8 @@ def _named(matrix: Matrix, file: Path) -> dict[str, MatrixSource]:
     """The sources by names that are theirs alone, with files as seen from here."""
     found: dict[str, MatrixSource] = {}
     for given in matrix.source:
-        name = given.name or _stem(given.model)
+        stem = given.model.rpartition(":")[2] if is_factory(given.model) else Path(given.model).stem
+        name = given.name or stem
         if not name or name in (".", "..") or any(sign in name for sign in "/\\*?["):
             raise ConfigError(f"{file}: source: '{name}' is no name; give one of letters, digits, - and _")
         if name in found:
@@ -169,10 +170,6 @@ def _named(matrix: Matrix, file: Path) -> dict[str, MatrixSource]:
             _seen(given.model, file), name, given.data and _seen(given.data, file), given.metric, given.samples
         )
     return found
-
-
-def _stem(model: str) -> str:
-    return model.rpartition(":")[2] if is_factory(model) else Path(model).stem
 
 
 def _seen(given: str, file: Path) -> str:

@@ -194,7 +194,9 @@ def test_a_full_store_is_told_and_what_is_there_stays(folder: Path, nodes: RayNo
     assert [row["state"] for row in swept(folder, nodes, patterns=("n0/*",)).rows] == ["shipped"] * 2
 
 
-def test_a_node_of_another_version_is_refused_with_both(nodes: RayNodes, tmp_path: Path) -> None:
+def test_a_node_of_another_version_is_refused_with_both(
+    nodes: RayNodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import edgecompress
 
     other = tmp_path / "other"
@@ -211,6 +213,7 @@ def test_a_node_of_another_version_is_refused_with_both(nodes: RayNodes, tmp_pat
         time.sleep(0.5)
     says = " ".join(known.refused.values())
     assert "has edgecompress " in says and ", here " in says and "install the same there" in says
+    assert f"warning: {says}; nothing is done on it" in capsys.readouterr().err
     nodes.kill("old")
 
 
