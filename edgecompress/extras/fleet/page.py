@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from edgecompress.core.plain_text import plural
+from edgecompress.core.version import __version__
 from edgecompress.extras.fleet.matrix import Row
 from edgecompress.reporting import html
 from edgecompress.reporting.html_tags import Raw, bdi, tag, void
@@ -33,7 +35,9 @@ def of(rows: Sequence[Row], notes: Sequence[str]) -> str:
     choice = tag("fieldset", tag("legend", "Show"), [_view(name) for name in VIEWS], class_="choice")
     main = tag("main", top, html.notes(told), html.section("The matrix", choice, *filters, _heat(rows)), _table(rows))
     style = (Path(__file__).parent / "matrix.css").read_text(encoding="utf-8")
-    return html.document(title, main, style=style + "".join(_rules(values)))
+    made = f"Made by edgecompress {__version__} on {time.strftime('%Y-%m-%d at %H:%M')} from matrix.json."
+    footer = tag("footer", tag("p", html.SIGNS_USED), tag("p", made))
+    return html.document(title, main, footer, style=style + "".join(_rules(values)))
 
 
 def _rules(values: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -88,7 +92,8 @@ def _heat(rows: Sequence[Row]) -> Raw:
     table = tag("table", tag("thead", tag("tr", head)), tag("tbody", lines), class_="heat")
     legend = tag(
         "p",
-        "Of each model the darker a number, the further it is from the best of its line. A cell leads to its report.",
+        "✓ shipped, ? undecided, ✕ lost, – refused or no number, ! failed. The darker a number, the further it is from "
+        "the best of its line. A cell leads to its report.",
         class_="empty",
     )
     return Raw(tag("div", table, class_="scroll", tabindex="0", role="region", aria_label="The matrix") + legend)
