@@ -70,6 +70,17 @@ def test_what_a_deploy_wrote_is_replaced(asked, results, out):
     assert [p.name for p in out.parent.iterdir()] == ["out"]
 
 
+def test_what_is_there_whole_is_not_shipped_again_and_what_is_damaged_is(asked, results, out):
+    made = out.stat().st_ino
+    assert deploy(asked, results, out).exit_code == 0
+    assert out.stat().st_ino == made
+    for name in ("report.html", "deploy.json"):
+        (out / name).unlink()
+        assert deploy(asked, results, out).exit_code == 0
+        assert (out / name).stat().st_size
+    assert out.stat().st_ino != made
+
+
 @pytest.mark.parametrize(
     ("name", "factor", "source", "warned"),
     [("other", 0.01, "", True), ("other", 100.0, "", False), ("plain", 0.01, "", False), ("other", 0.01, "x", False)],
@@ -154,6 +165,7 @@ def test_a_link_stays_and_the_folder_that_it_names_is_replaced(asked, results, o
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, out, monkeypatch, exchanges):
     before = (out / "deploy.json").read_bytes()
+    (out / "report.md").write_text("")  # what is there whole is not shipped again
     rename = Path.rename
 
     def full(*paths: Path) -> bool:
@@ -171,6 +183,7 @@ def test_what_breaks_in_the_middle_leaves_what_shipped_before(asked, results, ou
 
 
 def test_there_is_no_moment_without_what_shipped(asked, results, out, monkeypatch):
+    (out / "report.md").write_text("")  # what is there whole is not shipped again
     renamed, exchanged = list[Path](), list[Path]()
     rename, exchange = Path.rename, atomic_file.exchange
     monkeypatch.setattr(Path, "rename", lambda self, target: renamed.append(self) or rename(self, target))

@@ -227,7 +227,7 @@ def _ship(job: Job, walk: PlanRun, steps: Plan, choice: Choice, out: Path) -> No
     names = {"artifact": candidate.artifact, "excerpt": steps.race.samples, "verdict": candidate.verdict}
     with walk.store.locked(external_results.lock(out)):
         shipping.check(out, walk.store.root)
-        if _is_there(out, walk, names["artifact"]):
+        if _is_there(out, walk, names):
             return
         if faster := _faster_before(walk, steps.candidates, choice, out):
             print(f"edgecompress: warning: {faster}", file=sys.stderr)
@@ -238,15 +238,15 @@ def _ship(job: Job, walk: PlanRun, steps: Plan, choice: Choice, out: Path) -> No
             raise
 
 
-def _is_there(out: Path, walk: PlanRun, stage: str) -> bool:
-    """Whether the output folder holds this report and this artifact already, whole: nothing ships twice."""
-    report = artifact_of(walk, "report").file("report.json")
-    try:
-        shipped = Artifact.read(out / "artifact")
-        same = (out / report.name).read_bytes() == report.read_bytes()
-        return same and shipped.digest() == shipped.sha256 == artifact_of(walk, stage).sha256
-    except (OSError, EdgeError):
+def _is_there(out: Path, walk: PlanRun, names: Mapping[str, str]) -> bool:
+    """Whether the output folder holds just this report and these artifacts, whole: nothing ships twice."""
+    report = artifact_of(walk, "report").path
+    parts = {name: artifact_of(walk, stage) for name, stage in names.items()}
+    files = {f"{name}/{file}" for name, part in parts.items() for file in shipping.files(part.path)}
+    if set(shipping.files(out)) != {shipping.ORIGIN, *shipping.REPORT, *files}:
         return False
+    same = all((out / name).read_bytes() == (report / name).read_bytes() for name in shipping.REPORT)
+    return same and all(Artifact.read(out / name).digest() == part.sha256 for name, part in parts.items())
 
 
 def _faster_before(walk: PlanRun, candidates: Sequence[Candidate], choice: Choice, out: Path) -> str:
