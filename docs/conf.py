@@ -19,7 +19,7 @@ NAVIGATION = {
     "Guides": "docs/sources, docs/python, docs/verification, docs/check, docs/analyze, docs/compression, docs/guard, "
     "docs/search, docs/sparsity, docs/schedules, docs/language-model, docs/measuring, docs/performance, docs/packages, "
     "docs/assistants, docs/fleet",
-    "Targets": "docs/formats, docs/devices, docs/npu, docs/ethos-u, docs/web",
+    "Targets": "docs/formats, docs/devices, docs/detectors, docs/npu, docs/ethos-u, docs/web",
     "Reference": "docs/reference/commands, docs/reference/targets, docs/reference/files, docs/reference/plugins, "
     "docs/reference/zoo, docs/reference/operators, docs/reference/errors",
     "Project": "docs/architecture, CONTRIBUTING, examples/**, docs/security, "

@@ -103,6 +103,7 @@ def test_what_is_found_does_not_depend_on_the_layout(name: str) -> None:
     write = LAYOUTS[name]
     golden, layout = write(BOXES, P), detection_layout.find(detections.with_places(write(BOXES, P)), None)
     assert layout and layout.certain and doubts.of_boxes(golden, None) == []
+    assert layout.unit == ("pixels" if max(array.max() for array in golden.values()) > 100 else "shares")
     shift = 0.08 * SIZES[..., :1]  # of each box's own width: an overlap of 0.92 / 1.08
     (moved,) = losses(golden, write(BOXES + shift * [1, 0, 1, 0], P))
     assert moved["found"] == {"things": 2 * N, "missed": 0, "besides": 0, "overlap": pytest.approx(0.92 / 1.08)}
@@ -214,7 +215,7 @@ def test_a_source_that_finds_nothing_is_judged_by_its_numbers() -> None:
 def test_boxes_of_one_thing_are_one() -> None:
     boxes = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [5, 0, 15, 10], [0, 0, 10, 9]], float)
     assert found_boxes.overlaps(boxes[:1], boxes)[0] == pytest.approx([1, 9 / 11, 1 / 3, 0.9])
-    found = found_boxes.Detections.ranked(boxes, np.array([0.8, 0.9, 0.7, 0.6]), np.array([0, 0, 0, 1]), distinct=True)
+    found = found_boxes.Detections.ranked(boxes, np.array([0.8, 0.9, 0.7, 0.6]), np.array([0, 0, 0, 1]), near=0.5)
     assert (found.scores.tolist(), found.classes.tolist()) == ([0.9, 0.7, 0.6], [0, 0, 1])
 
 
@@ -243,6 +244,6 @@ def test_the_average_precision_is_that_of_pycocotools(seed: int) -> None:
         corners, scores = boxes[at] + random.normal(0, 2, (9, 4)), random.uniform(0.1, 1, 9)
         rows[item] = np.concatenate([corners, scores[:, None], kinds[at][:, None]], -1)
         ours = found_boxes.Detections(boxes[:count], np.ones(count), kinds[:count])
-        agreement.add(ours, found_boxes.Detections.ranked(corners, scores, kinds[at], distinct=False), 0.5)
+        agreement.add(ours, found_boxes.Detections.ranked(corners, scores, kinds[at], near=None), 0.5)
     coco = float(task_metrics.mean_precision({"y": rows}, labels).mean())
     assert agreement.precision() == pytest.approx(coco) and not math.isclose(coco, 0)

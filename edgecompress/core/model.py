@@ -100,6 +100,7 @@ class TensorSpec:
 CARD = "artifact.json"
 AFTER_EPOCH = "after epoch"  # in what training says of its progress: an epoch is over, not under way
 WARNINGS = "warnings"  # what is doubtful about the source and its data, in an artifact's facts
+DETECT = "detect"  # of settings.Detect, in the facts of a source that tells it itself, and of golden
 AT_CHANCE = "at_chance"  # why an accuracy proves nothing, in the facts of golden and of a verdict
 REWRITES = "rewrites"  # what -> the operators, of a graph that was changed around its kernels, in an artifact's facts
 SETTINGS = "settings"  # of a session that runs an artifact, in its facts

@@ -139,6 +139,8 @@ class Preprocess(TypedDict):
 
     input: Name
     resize: Positive | None
+    fit: NotRequired[Literal["shorter", "stretch", "letterbox"]]
+    bars: NotRequired[Annotated[int, Meta(ge=0, le=255)]]
     crop: Positive | None
     colour: Literal["RGB", "BGR", "GRAY"]
     scale: float
@@ -148,13 +150,43 @@ class Preprocess(TypedDict):
     spectrogram: Spectrogram | None
 
 
-class Postprocess(TypedDict):
-    """What an app does with the answer; `output` holds the scores of classes."""
+class Columns(TypedDict):
+    """Channels `first` to `end` of an output of [1, places, channels], or of [1, channels, places] with `axis` 1."""
 
-    task: Literal["classify", "raw"]
+    name: Name
+    axis: Literal[1, 2]
+    first: Count
+    end: Count
+
+
+class Detector(TypedDict):
+    """How boxes are read out of the outputs: docs/detectors.md has the specification.
+
+    `size`: height and width of the model's picture; null where it takes none.
+    """
+
+    boxes: Columns
+    scores: Columns
+    classes: Columns | None
+    kind: Literal["shares", "probabilities", "log-probabilities", "logits", "logit"]
+    background: Count | None
+    anything: bool
+    listed: bool
+    format: Literal["xyxy", "yxyx", "xywh", "cxcywh"]
+    unit: Literal["pixels", "shares"]
+    least: Annotated[float, Meta(gt=0, lt=1)]
+    overlap: Annotated[float, Meta(gt=0, lt=1)]
+    size: Annotated[list[Positive], Meta(min_length=2, max_length=2)] | None
+
+
+class Postprocess(TypedDict):
+    """What an app does with the answer; `output` holds the scores of classes. `top_k`: at most so many are told."""
+
+    task: Literal["classify", "detect", "raw"]
     output: Line
     probabilities: bool
     top_k: Positive
+    detect: NotRequired[Detector]
 
 
 class Labels(TypedDict):

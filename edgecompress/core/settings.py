@@ -56,13 +56,16 @@ class Spectrogram:
 class Preprocess:
     """From raw data to model input, declared once: data, verify and the app package read it.
 
-    In this order: resize (shorter side, bilinear), centre crop, colour order, x * scale, (x - mean) / std, layout.
+    In this order: resize (bilinear), centre crop, colour order, x * scale, (x - mean) / std, layout.
     Raw images are HWC RGB, uint8; `mean` and `std` are per channel, in the units after `scale`. Of audio:
     spectrogram, x * scale, (x - mean) / std (per bin), layout (as a picture of one channel).
     """
 
     input: str = ""  # the input it applies to; empty: the only one
     resize: int | None = None
+    # what becomes that long: the shorter side; or both, of the picture alone, or of it with bars of the value `bars`
+    fit: Literal["shorter", "stretch", "letterbox"] = "shorter"
+    bars: int = 114
     crop: int | None = None
     colour: Literal["RGB", "BGR", "GRAY"] = "RGB"
     scale: float = 1.0
@@ -76,6 +79,10 @@ class Preprocess:
             raise ValueError("resize, crop and colour are for images, spectrogram is for audio; remove one of the two")
         if self.spectrogram and self.layout and max(len(self.mean), len(self.std)) > 1:
             raise ValueError("a spectrogram with a layout has one channel, so one mean and one std; leave layout out")
+        if self.fit != "shorter" and (not self.resize or self.crop):
+            raise ValueError(f'fit = "{self.fit}" makes a square of `resize` pixels: give resize, leave crop out')
+        if not 0 <= self.bars <= 255:
+            raise ValueError("bars is a colour, 0 to 255")
         if any(s == 0 for s in self.std):
             raise ValueError("std must not be zero")
         for name in ("resize", "crop"):
@@ -111,10 +118,13 @@ class Detect:
     scores: str  # the output that holds the scores; the same one, where both are in it
     format: BoxFormat  # two corners (xyxy, yxyx), a corner and the size (xywh), or the middle and the size (cxcywh)
     score: float = 0.5  # from which on something is found
+    overlap: float = 0.5  # IoU beyond which two boxes of a class are of one thing
+    unit: Literal["pixels", "shares", ""] = ""  # of the model's input: its pixels, or 0 to 1; empty: by the values
 
     def __post_init__(self) -> None:
-        if not 0 < self.score < 1:
-            raise ValueError("score is a probability: it must be between 0 and 1")
+        for name in ("score", "overlap"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must be between 0 and 1")
 
 
 def is_factory(reference: str) -> bool:

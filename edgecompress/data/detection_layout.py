@@ -7,14 +7,14 @@ as a number at the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, did_you_mean
-from edgecompress.core.settings import BoxFormat, Detect
-from edgecompress.data import channel_axis, source_probabilities
-from edgecompress.data.found_boxes import Detections
+from edgecompress.core.settings import BoxFormat, Detect, Preprocess
+from edgecompress.data import channel_axis, preprocess, source_probabilities
+from edgecompress.data.found_boxes import ONE_THING, Detections
 from edgecompress.data.output_statistics import Outline, outline, parts
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ FEWEST = 20  # places where something is found that tell how boxes are written; 
 MOST = 0.99  # of the boxes have a width and a height
 OUTSIDE, SOME = 0.05, 0.1  # of the picture a box may begin outside of it; of the boxes, those that begin farther out
 MIDDLE = 0.15  # of the picture at each side, where the median box is not
+LONGEST_SHARE = 2.0  # a box that ends beyond is in pixels, not in shares of the picture
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,11 @@ class Columns:
     end: int
 
     def of(self, arrays: Arrays) -> np.ndarray:
-        """[items, places, channels], as they are."""
+        """[items, places, channels], as they are; of an output [items, places] too."""
         import numpy as np
 
-        return np.moveaxis(arrays[self.name], self.axis, -1)[..., self.first : self.end]
+        array = arrays[self.name]
+        return np.moveaxis(array if array.ndim == 3 else array[..., None], self.axis, -1)[..., self.first : self.end]
 
     def rows(self, arrays: Arrays, part: slice) -> np.ndarray:
         """Some items as float64; what is not finite is 0."""
@@ -70,6 +72,22 @@ class Layout:
     certain: bool = False
     format: BoxFormat = "xyxy"
     least: float = source_probabilities.DECIDED  # the score from which on something is found
+    overlap: float = ONE_THING  # IoU beyond which two boxes of a class are of one thing
+    unit: Literal["pixels", "shares"] = "pixels"  # of the model's input
+
+    @staticmethod
+    def read(told: Mapping[str, Any]) -> Layout:
+        """Out of plain data, as `told` gives it."""
+        columns = {key: Columns(**told[key]) if told[key] else None for key in ("boxes", "scores", "classes")}
+        return Layout(**{**told, **columns})
+
+    def told(self, names: Mapping[str, str]) -> dict[str, Any]:
+        """As plain data; `names`: what an artifact calls the source's outputs."""
+        plain = asdict(self)
+        for key in ("boxes", "scores", "classes"):
+            if plain[key]:
+                plain[key]["name"] = names[plain[key]["name"]]
+        return plain
 
     def axes(self) -> dict[str, str]:
         """The layout of each output of it that the limits are about."""
@@ -99,15 +117,44 @@ class Layout:
         return p if self.background is None else np.delete(p, self.background, -1)
 
     def found(self, arrays: Arrays, part: slice, least: float) -> Iterator[Detections]:
-        """What scores at least so much in each item; of boxes of a class that overlap the best."""
+        """What scores at least so much in each item; of boxes of a class that overlap the best.
+
+        Probabilities are rounded to single precision: what differs by an exponential's last digit is a tie anywhere.
+        """
         import numpy as np
 
-        p, rows = self.probable(arrays, part), self.boxes.rows(arrays, part)
+        p, rows = self.probable(arrays, part).astype(np.float32).astype(np.float64), self.boxes.rows(arrays, part)
         told = self.classes.rows(arrays, part)[..., 0] if self.classes else p.argmax(-1)
         for item, scores in enumerate(p.max(-1)):
             at = np.flatnonzero(scores >= least)
             corners = as_corners(rows[item, at], self.format)
-            yield Detections.ranked(corners, scores[at], np.rint(told[item, at]).astype(int), distinct=not self.listed)
+            near = None if self.listed else self.overlap
+            yield Detections.ranked(corners, scores[at], np.rint(told[item, at]).astype(int), near)
+
+
+def in_picture(
+    found: Detections,
+    layout: Layout,
+    size: Sequence[int] | None,
+    picture: tuple[int, int] | None,
+    how: Preprocess | None,
+) -> Detections:
+    """With corners x1, y1, x2, y2 in pixels of the user's picture, cut off at its sides.
+
+    `size`: height and width of the model's input; `picture`: those of the picture, None where the input itself is
+    given, whose pixels the corners are in then; `how` it becomes the input.
+    """
+    import numpy as np
+
+    corners = found.corners[:, [1, 0, 3, 2]] if layout.format == "yxyx" else found.corners
+    if size and layout.unit == "shares":
+        corners = corners * np.array([size[1], size[0]] * 2, np.float64)
+    if picture and how:
+        at = preprocess.placement(*picture, how)
+        corners = (corners + [at.left, at.top] * 2) / np.array([at.across, at.down] * 2)
+    if whole := picture or size:
+        corners = np.clip(corners, 0, [whole[1], whole[0]] * 2)
+    return Detections(corners, found.scores, found.classes)
 
 
 def as_corners(rows: np.ndarray, written: BoxFormat) -> np.ndarray:
@@ -129,9 +176,11 @@ def find(golden: Arrays, detect: Detect | None) -> Layout | None:
     Raises InputError where what is declared is not there, or holds something else.
     """
     if detect:
-        return _declared(golden, detect)
+        layout = _declared(golden, detect)
+        return replace(layout, unit=detect.unit or _unit(golden, layout))
     written = ((layout, _format(golden, layout)) for layout in _readable(golden))
-    return next((replace(layout, format=each) for layout, each in written if each), None)
+    found = next((replace(layout, format=each) for layout, each in written if each), None)
+    return found and replace(found, unit=_unit(golden, found))
 
 
 def doubt(golden: Arrays) -> str:
@@ -163,7 +212,7 @@ def _declared(golden: Arrays, detect: Detect) -> Layout:
     layout = _read(golden, *pair)
     if layout is None:
         raise InputError(f"detect.scores: '{detect.scores}' holds neither probabilities nor their logits")
-    return replace(layout, format=detect.format, least=detect.score, certain=True)
+    return replace(layout, format=detect.format, least=detect.score, overlap=detect.overlap, certain=True)
 
 
 def _readable(golden: Arrays) -> Iterator[Layout]:
@@ -264,6 +313,21 @@ def _anything(golden: Arrays, scores: Columns) -> bool:
 
 def _format(golden: Arrays, layout: Layout) -> BoxFormat | None:
     """How boxes are written, by those of what is found; None where no reading makes them boxes of a picture."""
+    rows = _sure(golden, layout)
+    return next((each for each in READINGS if len(rows) and _fits(as_corners(rows, each))), None)
+
+
+def _unit(golden: Arrays, layout: Layout) -> Literal["pixels", "shares"]:
+    """By how far the boxes of what is found reach."""
+    import numpy as np
+
+    rows = _sure(golden, layout)
+    far = np.quantile(as_corners(rows, layout.format)[:, 2:].max(1), MOST) if len(rows) else np.inf
+    return "shares" if far <= LONGEST_SHARE else "pixels"
+
+
+def _sure(golden: Arrays, layout: Layout) -> np.ndarray:
+    """The boxes [k, 4] of what is found, and where that is little the best of each item, as they are written."""
     import numpy as np
 
     found, best = list[np.ndarray](), list[np.ndarray]()
@@ -273,8 +337,7 @@ def _format(golden: Arrays, layout: Layout) -> BoxFormat | None:
         some = p.max(1) >= source_probabilities.POSSIBLE
         best.append(rows[some, p[some].argmax(1)])
     count = sum(map(len, found))
-    rows = np.concatenate([*found, *(best if count < FEWEST else [])])
-    return next((each for each in READINGS if len(rows) and _fits(as_corners(rows, each))), None)
+    return np.concatenate([*found, *(best if count < FEWEST else [])])
 
 
 def _fits(boxes: np.ndarray) -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import config
+from edgecompress.core.model import DETECT, Artifact
 from edgecompress.core.settings import Detect
-from edgecompress.data import source_probabilities
+from edgecompress.data import detection_layout, source_probabilities
 from edgecompress.data.detection_layout import PLACED, Layout
 from edgecompress.data.found_boxes import Agreement
 from edgecompress.data.output_statistics import Outline, parts
@@ -17,18 +18,48 @@ if TYPE_CHECKING:
     import numpy as np
 
 Arrays = Mapping[str, "np.ndarray"]
+RANKED = 0.01  # the score from which on an average precision by labels counts a detection
 BEHIND = 0.1  # of the score from which on something is found: what an artifact scores less does not even rank
 
 
-def declared(options: Mapping[str, Any]) -> Detect | None:
-    """What the options of a stage declare of a detector's outputs."""
-    table = options.get("detect")
-    return config.build(Detect, table, "detect") if table else None
+def layout_of(outputs: Arrays, detect: Detect | None) -> Layout | None:
+    """How outputs are read that are a detector's, as declared or surely; None for others."""
+    layout = detection_layout.find(with_places(outputs), detect)
+    return layout if layout and layout.certain else None
+
+
+def declared(options: Mapping[str, Any], artifact: Artifact) -> Detect | None:
+    """What the options of a stage declare of a detector's outputs, else what the source tells of them itself."""
+    table = options.get(DETECT) or artifact.facts.get(DETECT)
+    return config.build(Detect, table, DETECT) if table else None
+
+
+def told_by(options: Mapping[str, Any], artifact: Artifact) -> str:
+    """Who says how a detector's outputs are read, in words."""
+    if options.get(DETECT):
+        return "declared by the source"
+    return "by the operator in the file" if artifact.facts.get(DETECT) else "by their values"
+
+
+def as_list(outputs: Arrays, layout: Layout) -> Arrays:
+    """What is found as "boxes" [n, most, 4] (x1, y1, x2, y2), "scores" and "classes" [n, most], filled up with 0."""
+    import numpy as np
+
+    count = len(layout.boxes.of(outputs))
+    found = list(layout.found(outputs, slice(0, count), RANKED))
+    most = max((len(each.scores) for each in found), default=0) or 1
+    boxes, scores, classes = np.zeros((count, most, 4)), np.zeros((count, most)), np.zeros((count, most))
+    order = [1, 0, 3, 2] if layout.format == "yxyx" else [0, 1, 2, 3]
+    for i, each in enumerate(found):
+        k = len(each.scores)
+        boxes[i, :k], scores[i, :k], classes[i, :k] = each.corners[:, order], each.scores, each.classes
+    return {"boxes": boxes, "scores": scores, "classes": classes}
 
 
 def with_places(outputs: Arrays) -> Arrays:
     """Outputs [items, places] beside others [items, places, channels] as [items, places, 1]."""
-    places = {array.shape[1] for array in outputs.values() if array.ndim == 3}
+    three = [array.shape for array in outputs.values() if array.ndim == 3]
+    places = {shape[1] for shape in three} | {shape[2] for shape in three if shape[1] == detection_layout.SIDES}
     return {
         name: array[..., None] if array.ndim == 2 and array.shape[1] in places else array
         for name, array in outputs.items()

@@ -36,13 +36,13 @@ class Detections:
     classes: np.ndarray
 
     @staticmethod
-    def ranked(corners: np.ndarray, scores: np.ndarray, classes: np.ndarray, distinct: bool) -> Detections:
-        """In falling order of the scores; `distinct`: without those that overlap a better one of their class."""
+    def ranked(corners: np.ndarray, scores: np.ndarray, classes: np.ndarray, near: float | None) -> Detections:
+        """In falling order of the scores; without those whose IoU with a better one of their class is beyond `near`."""
         import numpy as np
 
         order = np.argsort(-scores, kind="stable")[:MOST_TRIED]
-        if distinct:
-            order = order[_distinct(overlaps(corners[order], corners[order]), classes[order])]
+        if near is not None:
+            order = order[_distinct(overlaps(corners[order], corners[order]) > near, classes[order])]
         order = order[:MOST_FOUND]
         return Detections(corners[order], scores[order], classes[order])
 
@@ -52,10 +52,10 @@ class Detections:
 
 
 def _distinct(near: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Non-maximum suppression: which boxes are kept, in order; near [k, k] is their IoU."""
+    """Non-maximum suppression: which boxes are kept, in order; near [k, k]: which of them overlap."""
     import numpy as np
 
-    rivals = (near > ONE_THING) & (classes[:, None] == classes)
+    rivals = near & (classes[:, None] == classes)
     alive = np.ones(len(near), bool)
     for rank in range(len(near)):
         if alive[rank]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,9 @@ def is_image(declared: Preprocess) -> bool:
 def geometry(raw: np.ndarray, declared: Preprocess) -> np.ndarray:
     """Resize, crop and colour order of one raw item: [H, W], [H, W, 1] or [H, W, 3] -> [h, w, channels].
 
-    The shorter side is resized as torchvision does it (the longer one rounded down), bilinear with antialiasing;
-    the crop is about the centre. Audio becomes its spectrogram, [frames, bins], or [frames, bins, 1] where a layout is
-    declared. Anything else is returned as it is. Raises InputError.
+    The shorter side is resized as torchvision does it (the longer one rounded down), bilinear with antialiasing; a
+    letterbox is as YOLO's; the crop is about the centre. Audio becomes its spectrogram, [frames, bins], or [frames,
+    bins, 1] where a layout is declared. Anything else is returned as it is. Raises InputError.
     """
     import numpy as np
 
@@ -43,7 +44,7 @@ def geometry(raw: np.ndarray, declared: Preprocess) -> np.ndarray:
             f"an image must be [height, width] or [height, width, 3], not {list(raw.shape)}; "
             f"{'leave its alpha out: image[:, :, :3]' if alpha else 'check [preprocess]'}"
         )
-    image = _resized(image, declared.resize) if declared.resize else image
+    image = _resized(image, declared) if declared.resize else image
     image = _cropped(image, declared.crop) if declared.crop else image
     return np.ascontiguousarray(_coloured(image, declared.colour))
 
@@ -71,28 +72,71 @@ def _per_channel(values: tuple[float, ...], x: np.ndarray, name: str) -> np.ndar
     return np.array(values, np.float32)
 
 
-def _resized(image: np.ndarray, size: int) -> np.ndarray:
+@dataclass(frozen=True)
+class Placement:
+    """Where a picture lies in the input that it becomes: there x is `across` * x - `left`, and y `down` * y - `top`."""
+
+    across: float
+    down: float
+    left: int
+    top: int
+
+
+def placement(height: int, width: int, declared: Preprocess) -> Placement:
+    """Of a picture of a size, in pixels."""
+    tall, wide = _size(height, width, declared) if declared.resize else (height, width)
+    side = declared.resize if declared.fit == "letterbox" else declared.crop
+    left, top = (_begin(length, side) if side else 0 for length in (wide, tall))
+    return Placement(wide / width, tall / height, left, top)
+
+
+def _size(height: int, width: int, declared: Preprocess) -> tuple[int, int]:
+    """The height and width that a picture is resized to."""
+    size = declared.resize
+    assert size
+    if declared.fit == "stretch":
+        return size, size
+    if declared.fit == "letterbox":  # rounded, halves up
+        long = max(height, width)
+        tall, wide = (max(1, (2 * size * side + long) // (2 * long)) for side in (height, width))
+        return tall, wide
+    short = min(height, width)
+    return int(size * height / short), int(size * width / short)
+
+
+def _begin(length: int, side: int) -> int:
+    """Where `side` pixels about the middle of so many begin; below 0 where they are more, rounded towards 0."""
+    return round((length - side) / 2) if length >= side else -((side - length) // 2)
+
+
+def _resized(image: np.ndarray, declared: Preprocess) -> np.ndarray:
     import numpy as np
 
     pillow = pil()
     if image.dtype != np.uint8:
         raise InputError(f"[preprocess] resize takes uint8 images, not {image.dtype}; resize them yourself")
-    height, width = image.shape[:2]
-    short = min(height, width)
-    if short == size:
+    height, width, channels = image.shape
+    tall, wide = _size(height, width, declared)
+    if (tall, wide) != (height, width):
+        resized = pillow.fromarray(image[:, :, 0] if channels == 1 else image)
+        for step in ((wide, height), (wide, tall)):  # rows first: Pillow 13 chooses an order, and rounds to 8 bits
+            resized = resized.resize(step, pillow.Resampling.BILINEAR)
+        image = np.asarray(resized).reshape(tall, wide, channels)
+    if declared.fit != "letterbox":
         return image
-    shape = (int(size * width / short), int(size * height / short))
-    resized = pillow.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
-    for step in ((shape[0], height), shape):  # rows first: Pillow 13 chooses an order, and 8 bits are rounded between
-        resized = resized.resize(step, pillow.Resampling.BILINEAR)
-    return np.asarray(resized).reshape(shape[1], shape[0], image.shape[2])
+    size = declared.resize
+    assert size
+    whole = np.full((size, size, channels), declared.bars, np.uint8)
+    left, top = (-_begin(length, size) for length in (wide, tall))
+    whole[top : top + tall, left : left + wide] = image
+    return whole
 
 
 def _cropped(image: np.ndarray, size: int) -> np.ndarray:
     height, width = image.shape[:2]
     if size > min(height, width):
         raise InputError(f"[preprocess] crop {size} of an image of {width} x {height}; resize it first, or crop less")
-    top, left = round((height - size) / 2), round((width - size) / 2)
+    top, left = _begin(height, size), _begin(width, size)
     return image[top : top + size, left : left + size]
 
 

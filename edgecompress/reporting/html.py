@@ -170,7 +170,7 @@ def _sections(report: Report) -> list[Raw]:
         ),
         section(
             "Accuracy and outputs",
-            *_titled(report, environment.agreed, tables.precisions, tables.metrics, tables.outputs),
+            *_titled(report, environment.agreed, tables.precisions, tables.metrics, tables.outputs, tables.detector),
             more("Every check", rows(tables.checks)),
         ),
         section("Memory", rows(tables.memory), *_inside(report, "memory", fig)),

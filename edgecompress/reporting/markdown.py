@@ -59,6 +59,7 @@ PROOF = (
     tables.precisions,
     tables.metrics,
     tables.outputs,
+    tables.detector,
     tables.checks,
     tables.fallback,
     estimates.left,

@@ -60,6 +60,14 @@ def of_answers(
     return [told], told if by or n >= FEW else ""
 
 
+def listed(
+    metric: metrics.Metric, outputs: Mapping[str, np.ndarray], detect: Detect | None
+) -> Mapping[str, np.ndarray]:
+    """What a metric scores: of average precision what is found, where the source says how its boxes are read."""
+    layout = detection_layout.find(detections.with_places(outputs), detect) if detect and metric.name == "map" else None
+    return detections.as_list(outputs, layout) if layout else outputs
+
+
 def of_boxes(outputs: Mapping[str, np.ndarray], detect: Detect | None) -> list[str]:
     """Outputs that may be a detector's, if none are declared. Raises InputError for a declaration that does not fit."""
     placed = detections.with_places(outputs)

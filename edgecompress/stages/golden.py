@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
-from edgecompress.core.model import AT_CHANCE, WARNINGS, Artifact, Request
+from edgecompress.core.model import AT_CHANCE, DETECT, WARNINGS, Artifact, Request
 from edgecompress.core.source import TORCH
 from edgecompress.data import detections, metrics, states, tensors
 from edgecompress.stages import batch_axis, doubts, refused_numbers
@@ -64,6 +64,7 @@ def run(request: Request) -> Artifact:
     if splits[0] == "test":  # of the others it would be said twice
         warnings += doubted
         facts |= {AT_CHANCE: no_proof} if no_proof else {}
+    facts |= {DETECT: model.facts[DETECT]} if DETECT in model.facts else {}
     return replace(draft, facts={**facts, WARNINGS: warnings}).write()
 
 
@@ -201,8 +202,9 @@ def _judged(request: Request, golden: Artifact) -> tuple[MetricFacts | None, lis
     found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"), request.model)
     outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     if labels is None or metric is None:
-        return None, found + doubts.of_boxes(outputs, detections.declared(request.options)), ""
-    scores = metrics.scores(metric, outputs, labels)
+        return None, found + doubts.of_boxes(outputs, detections.declared(request.options, request.model)), ""
+    scored = doubts.listed(metric, outputs, detections.declared(request.options, request.model))
+    scores = metrics.scores(metric, scored, labels)
     told, no_proof = doubts.of_answers(metric, scores, outputs, labels, "the source's")
     value: MetricFacts = {
         "name": metric.name,

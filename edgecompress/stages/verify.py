@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from edgecompress.core import config, extras, registry
 from edgecompress.core.errors import EdgeError, StageFailed
@@ -77,6 +77,7 @@ class Results:
     scored: frozenset[str] = frozenset()  # the outputs that the metric reads
     no_proof: str = ""  # why the accuracy is none
     items: Mapping[str, str] = field(default_factory=dict)  # "right" or "scores": as metrics.items has them
+    detector: Mapping[str, Any] | None = None  # how its boxes and scores are read, by the artifact's names
 
 
 def run(request: Request) -> Artifact:
@@ -128,7 +129,13 @@ def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:
         "reasons": results.reasons,
     }
     no_proof = results.no_proof or None
-    known = {"fallback": results.fallback, **results.items, AT_CHANCE: no_proof, "lost": lost or None}
+    known = {
+        "fallback": results.fallback,
+        **results.items,
+        AT_CHANCE: no_proof,
+        "lost": lost or None,
+        "detector": results.detector,
+    }
     return told | {name: value for name, value in known.items() if value is not None}
 
 
@@ -202,10 +209,11 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     golden, samples, split = request.inputs["golden"], request.inputs["samples"], _split(request)
     ours = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     folder = Artifact(outputs, "golden")
-    theirs = {name: tensors.load(folder, split, other) for name, other in pairs(golden, request.model).items()}
+    names = pairs(golden, request.model)
+    theirs = {name: tensors.load(folder, split, other) for name, other in names.items()}
     for name in ours:
         output_error.check_shapes(ours[name], theirs[name], name)
-    detect = detections.declared(request.options)
+    detect = detections.declared(request.options, golden)
     ranked = output_channels.in_order(ours, theirs, detect)
     errors = {name: output_error.compare(ours[name], ranked[name], name) for name in ours}
     told = {name: error.facts() for name, error in errors.items()}
@@ -214,6 +222,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
     inputs = {spec.name: tensors.load(samples, split, spec.name) for spec in samples.inputs}
     again = output_statistics.again(ours, inputs)
     channels = output_channels.compare(ours, theirs, layouts, steps, detect, again)
+    layout = detections.layout_of(ours, detect)
     metric, why_not, items, no_proof = _metric(request, ours, theirs)
     if metric and all(map(output_error.same, told.values())):
         metric = metrics.exact(metric)
@@ -227,6 +236,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
         scored=_scored(request, ours) if metric else frozenset(),
         no_proof=no_proof,
         items=items,
+        detector={**layout.told(names), "by": detections.told_by(request.options, golden)} if layout else None,
     )
 
 
@@ -249,7 +259,8 @@ def _metric(
     metric, labels = _judge(request)
     if metric is None or labels is None:
         return None, "the source names no metric" if metric is None else doubts.NO_LABELS, {}, ""
-    before, after = (metrics.scores(metric, side, labels) for side in (ours, theirs))
+    detect = detections.declared(request.options, request.inputs["golden"])
+    before, after = (metrics.scores(metric, doubts.listed(metric, side, detect), labels) for side in (ours, theirs))
     for name, scores in (("before", before), ("after", after)):
         tensors.write_split(request.out, {name: scores})
     comparison = metrics.compare(metric, before, after)

@@ -118,7 +118,7 @@ def plain_outputs(graph: onnx.GraphProto) -> list[str]:
     kept = [value for value in graph.output if value.name not in texts]
     del graph.output[:]
     graph.output.extend(kept)
-    _drop_unread(graph)
+    drop_unread(graph)
     return [f"the output '{name}' is text, and left out" for name in texts]
 
 
@@ -135,7 +135,7 @@ def _gather_labels(graph: onnx.GraphProto) -> None:
             node.op_type, node.domain = "Gather", ""
 
 
-def _drop_unread(graph: onnx.GraphProto) -> None:
+def drop_unread(graph: onnx.GraphProto) -> None:
     """Takes away what no output needs any more."""
     while True:
         read = {value.name for value in graph.output} | {name for node in graph.node for name in branches.read_by(node)}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, blamed, first_line
-from edgecompress.core.model import OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.model import DETECT, OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.data import declared_ends, dynamic_axes, tensors
-from edgecompress.engines.onnx import explicit_pads, external, full_precision, settling
+from edgecompress.engines.onnx import explicit_pads, external, full_precision, settling, suppression
 from edgecompress.engines.onnx.session import CPU, options
 
 if TYPE_CHECKING:
@@ -44,12 +44,13 @@ def read(request: Request) -> Artifact:
     proto = checked(file)
     raised, beside = full_precision.raise_halves(proto)
     left_out = settling.plain_outputs(proto.graph)
+    detect, cut = suppression.cut(proto)
     settling.put_constants(proto.graph, request.options.get("constants", {}), str(file))
     dims = settling.close_axes(proto.graph, request.options.get("dynamic", {}))
     proto, warnings = settling.decide_branches(proto, request)
     explicit_pads.transposed(proto)
     explicit_pads.average_pools(proto)
-    warnings = [*raised, *settling.of_tables(proto), *warnings, *left_out]
+    warnings = [*raised, *settling.of_tables(proto), *warnings, *left_out, *cut]
     external.save(proto, external.Weights(proto, file.parent, beside), copy)
     session = _opened(copy, file)
     try:
@@ -68,7 +69,8 @@ def read(request: Request) -> Artifact:
     outputs = tuple(_ranked(spec, inputs, shape) for spec, shape in zip(outputs, seen, strict=True))
     data = request.inputs["samples"].inputs if "samples" in request.inputs else ()
     inputs, outputs = declared_ends.of(inputs, outputs, request.options.get("state", {}), str(file), data)
-    return Artifact(request.out, "onnx", inputs, outputs, {WARNINGS: warnings} if warnings else {}).write()
+    facts = {name: told for name, told in ((WARNINGS, warnings), (DETECT, detect)) if told}
+    return Artifact(request.out, "onnx", inputs, outputs, facts).write()
 
 
 def checked(file: Path) -> onnx.ModelProto:

@@ -21,6 +21,7 @@ from edgecompress.core.package_names import names
 from edgecompress.core.plugins import RuntimePlugin
 from edgecompress.core.version import __version__
 from edgecompress.data import tensors
+from edgecompress.data.found_boxes import MOST_FOUND
 from edgecompress.extras.apps import golden
 
 if TYPE_CHECKING:
@@ -282,13 +283,29 @@ def _preprocess(shipped: Shipped) -> Mapping[str, object] | None:
 
 
 def _postprocess(shipped: Shipped, golds: cards.Golden) -> cards.Postprocess:
-    """Scores of classes, where the metric and one output's shape say so."""
+    """Boxes where the verdict says how they are read; scores of classes, where the metric and an output's shape do."""
+    if shipped.verdict and (told := shipped.verdict.facts.get("detector")):
+        detector = cast("cards.Detector", {key: value for key, value in told.items() if key not in ("certain", "by")})
+        detector["size"] = _picture_size(shipped)
+        name = detector["scores"]["name"]
+        return {"task": "detect", "output": name, "probabilities": True, "top_k": MOST_FOUND, "detect": detector}
     scores = [item for item in golds["outputs"] if item["shape"][-1:] > [1] and set(item["shape"][:-1]) <= {1}]
     if shipped.report.source.get("metric") not in CLASSIFIES or not scores:
         return {"task": "raw", "output": "", "probabilities": False, "top_k": TOP_K}
     name = scores[0]["name"]
     top_k = min(TOP_K, scores[0]["shape"][-1])
     return {"task": "classify", "output": name, "probabilities": _probabilities(shipped, name), "top_k": top_k}
+
+
+def _picture_size(shipped: Shipped) -> list[int] | None:
+    """Height and width of the picture that the model takes, by the declared layout, else by where the colours are."""
+    declared = _preprocess(shipped)
+    for spec in shipped.artifact.inputs:
+        shape = spec.concrete()
+        if len(shape) == 4 and (declared is None or spec.name == declared["input"]):
+            layout = (declared or {}).get("layout") or spec.layout or ("NCHW" if shape[1] in (1, 3) else "NHWC")
+            return list(shape[2:] if layout == "NCHW" else shape[1:3])
+    return None
 
 
 def _probabilities(shipped: Shipped, name: str) -> bool:
@@ -306,9 +323,13 @@ def _probabilities(shipped: Shipped, name: str) -> bool:
 def _labels(shipped: Shipped, task: cards.Postprocess, payload: Path) -> cards.Labels:
     """Writes labels.json: the classes' names in order, or none."""
     labels = (shipped.report.data or {}).get("label_names") or shipped.report.source.get("labels") or ()
-    known = [str(label) for label in labels] if task["task"] == "classify" else []
+    known = [str(label) for label in labels] if task["task"] != "raw" else []
     shapes = {spec.name: spec.concrete() for spec in shipped.artifact.outputs}
-    if known and len(known) != (classes := shapes[task["output"]][-1]):
+    detector = task.get("detect")
+    classes = _box_classes(detector) if detector else shapes[task["output"]][-1] if known else 0
+    if detector and detector["background"] is not None and len(known) == classes + 1:
+        del known[detector["background"]]
+    if known and len(known) != classes and not (detector and detector["classes"]):
         raise InputError(
             f"{shipped.artifact.path}: {len(known)} labels for the {classes} classes of '{task['output']}'; "
             "correct the source's labels and deploy again"
@@ -316,6 +337,12 @@ def _labels(shipped: Shipped, task: cards.Postprocess, payload: Path) -> cards.L
     file = payload / LABELS
     file.write_text(json.dumps(known, indent=0, ensure_ascii=True) + "\n", encoding="utf-8")
     return {"file": LABELS, "count": len(known), "sha256": sha256_of(file)}
+
+
+def _box_classes(detector: cards.Detector) -> int:
+    """How many classes the scores are of, the background not among them."""
+    scores = detector["scores"]
+    return scores["end"] - scores["first"] - detector["anything"] - (detector["background"] is not None)
 
 
 def _tokenizer(excerpt: Artifact, payload: Path) -> dict[str, list[cards.TokenizerFile]]:

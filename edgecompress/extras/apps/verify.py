@@ -34,7 +34,7 @@ from edgecompress.extras.apps.pack import SUMS, sums
 if TYPE_CHECKING:
     import numpy as np
 
-    from edgecompress.core.model_card import Card
+    from edgecompress.core.model_card import Card, Columns, Postprocess
 
 RUN_S = 600.0  # that the packaged model may take for its golden item
 
@@ -129,10 +129,20 @@ def _check_names(card: Card) -> None:
     named = [("golden", item["name"], inputs) for item in golds["inputs"]]
     named += [("golden", item["name"], outputs) for item in golds["outputs"]]
     named += [("preprocess", declared["input"], inputs & {i["name"] for i in golds["inputs"]})] if declared else []
-    named += [("postprocess", task["output"], outputs)] if task["task"] == "classify" else []
+    named += [("postprocess", task["output"], outputs)] if task["task"] != "raw" else []
+    named += [("postprocess", columns["name"], outputs) for columns in _columns(task)]
     for key, name, there in named:
         if name not in there:
             raise InputError(f"{CARD}: {key}: the model has no {shown(name)}")
+
+
+def _columns(task: Postprocess) -> list[Columns]:
+    """The outputs that boxes are read from. Raises InputError where a card speaks of boxes without telling which."""
+    if task["task"] != "detect":
+        return []
+    if (how := task.get("detect")) is None:
+        raise InputError(f"{CARD}: postprocess: detect is missing")
+    return [columns for columns in (how["boxes"], how["scores"], how["classes"]) if columns]
 
 
 def _known(opened: _Opened) -> Card:

@@ -17,8 +17,9 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import box_cases
 import numpy as np
 import pytest
 from PIL import Image
@@ -159,6 +160,9 @@ def resizes() -> Iterator[tuple[str, Case]]:
         yield f"resize-{i}", Case("resize", raw.tobytes(), wanted, more)
 
 
+FITS: tuple[Literal["shorter", "stretch", "letterbox"], ...] = ("shorter", "stretch", "letterbox")
+
+
 def pictures() -> Iterator[tuple[str, Case]]:
     random = np.random.default_rng(2)
     for i in range(80):
@@ -166,8 +170,10 @@ def pictures() -> Iterator[tuple[str, Case]]:
         channels = int(random.choice([1, 2, 3, 3]))
         stats = (1, 3)[int(random.integers(2))] if channels == 3 else 1
         declared = Preprocess(
-            resize=int(random.integers(1, 80)) if random.random() < 0.6 else None,
-            crop=int(random.integers(1, 60)) if random.random() < 0.5 else None,
+            resize=(resize := int(random.integers(1, 80)) if random.random() < 0.6 else None),
+            fit=(fit := FITS[int(random.integers(3))] if resize else "shorter"),
+            bars=int(random.choice([0, 114, 255])),
+            crop=int(random.integers(1, 60)) if random.random() < 0.5 and fit == "shorter" else None,
             colour=("RGB", "BGR", "GRAY")[int(random.integers(3))],
             scale=float(random.choice([1.0, 1 / 255, 0.0078125, 2.5])),
             mean=tuple(random.normal(0, 60, stats).tolist()) if random.random() < 0.7 else (),
@@ -288,6 +294,12 @@ def far() -> Iterator[tuple[str, Case]]:
         yield f"rms-{i}", Case("rms", little(both), np.array([rms, largest]), {"dtype": "float32"})
 
 
+def boxes() -> Iterator[tuple[str, Case]]:
+    for name, one in box_cases.cases():
+        more = {"how": one.how, "outputs": one.outputs, "picture": one.picture, "declared": one.declared}
+        yield name, Case("boxes", one.given, one.wanted, more)
+
+
 HOSTILE = '"\\</script>\u202e\u2028\0\x7f\ud83d\ude00'
 TEXTS = {
     **{f"ok-{i}": text for i, text in enumerate(("null", " [ ] ", "{}", "-0.5e-3", "[1,2.5,true,false,null]", "12"))},
@@ -310,7 +322,7 @@ def texts() -> Iterator[tuple[str, Case]]:
         yield f"json-wrong-{i}", Case("json", text.encode(), REFUSED)
 
 
-GROUPS = (resizes, pictures, clips, arithmetic, quantized, dequantized, scores, stored, far, texts)
+GROUPS = (resizes, pictures, boxes, clips, arithmetic, quantized, dequantized, scores, stored, far, texts)
 
 # --------------------------------------------------------------------------- asking both languages
 
@@ -437,6 +449,22 @@ def test_stored_numbers_and_their_errors_are_read_alike(asked: Asked, group: str
             assert answer.startswith(b"refused: "), name
         else:
             assert np.allclose(numbers_of(answer), case.wanted, rtol=1e-15, atol=0, equal_nan=True), name
+
+
+def test_boxes_are_pythons_one_by_one(asked: Asked) -> None:
+    """Of 1,000 outputs the same boxes in the same order; scores and corners to the last digits of an exponential."""
+    for name, case, answer in asked("boxes-"):
+        assert not answer.startswith(b"refused"), (name, answer)
+        found = numbers_of(answer)
+        assert found.size == case.wanted.size and np.allclose(found, case.wanted, rtol=1e-12, atol=1e-9), (
+            name,
+            case.more,
+        )
+
+
+def test_random_boxes_are_many_few_and_none(cases: tuple[Path, dict[str, Case]]) -> None:
+    counts = [len(case.wanted) // 6 for name, case in cases[1].items() if name.startswith("boxes-")]
+    assert counts.count(0) > 50 and counts.count(1) > 50 and counts.count(100) > 20 and len(counts) == 1003
 
 
 @pytest.mark.parametrize("group", ["top-", "sha256-"])

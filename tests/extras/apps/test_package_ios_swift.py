@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import box_cases
 import numpy as np
 import prove
 import pytest
@@ -32,7 +33,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.swift]
 DATA = Path(__file__).with_name("data") / "swift"
 SYSTEM = ("CryptoKit", "CoreML")
 SOURCES = Path(ios.__file__).with_name("templates") / "ios" / "sources"
-PURE = ("Numbers", "Picture", "Processing", "Resize", "Spectrogram", "Engine")  # nothing of Apple's, no constants
+PURE = (
+    "Boxes",
+    "Numbers",
+    "Picture",
+    "Processing",
+    "Resize",
+    "Spectrogram",
+    "Engine",
+)  # nothing of Apple's, no constants
 STRICT = ("-swift-version", "5", "-warnings-as-errors")
 STRICTLY = ("-Xswiftc", "-strict-concurrency=complete")
 
@@ -230,6 +239,8 @@ def pictures() -> list[Case]:
         Preprocess(resize=23, colour="GRAY", scale=0.0625, mean=(0.3,), std=(0.37,), layout="NCHW"),
         Preprocess(crop=5, layout="NCHW", scale=1 / 255),
         Preprocess(resize=64, crop=63, layout="NHWC", scale=1 / 255, mean=(0.5,) * 3, std=(0.25, 0.3, 0.4)),
+        Preprocess(resize=40, fit="letterbox", layout="NCHW", scale=1 / 255),
+        Preprocess(resize=33, fit="stretch", layout="NHWC", scale=1 / 255),
     ]
     fits = [(raw, how) for raw in raws for how in declared if raw.shape[2] == 3 or how.colour == "GRAY"]
     return [Case(f"picture {raw.shape} {i}", raw, how) for i, (raw, how) in enumerate(fits)]
@@ -263,21 +274,27 @@ def told(case: Case, index: int) -> dict[str, Any]:
     shape = [*case.raw.shape, 1][:3] if case.raw.ndim > 1 else []
     return {
         "raw": f"raw-{index}.bin", "dtype": str(case.raw.dtype), "shape": shape,
-        "resize": how.resize, "crop": how.crop, "colour": how.colour, "scale": how.scale,
-        "mean": list(how.mean), "std": list(how.std), "first": how.layout == "NCHW",
+        "resize": how.resize, "fit": how.fit, "bars": how.bars, "crop": how.crop, "colour": how.colour,
+        "scale": how.scale, "mean": list(how.mean), "std": list(how.std), "first": how.layout == "NCHW",
         "sound": [sound.rate, sound.frame, sound.hop, sound.fft, sound.bins or 0, sound.length] if sound else None,
         "floor": sound.floor if sound else 0,
     }  # fmt: skip
 
 
 def run(work: Path, cases: Sequence[Case]) -> list[np.ndarray[Any, Any]]:
-    """What Swift makes of them: of each the numbers, as float32 and quantized."""
+    """What Swift makes of them: of each the numbers, as float32 and quantized; and the boxes of box_cases.py."""
     for name in PURE:
         shutil.copy(SOURCES / f"{name}.swift", work)
     shutil.copy(DATA / "vectors.swift", work / "main.swift")
     (work / "cases.json").write_text(json.dumps([told(case, i) for i, case in enumerate(cases)]))
     for i, case in enumerate(cases):
         (work / f"raw-{i}.bin").write_bytes(case.raw.tobytes())
+    told_boxes = []
+    for name, one in box_cases.cases():
+        (work / f"{name}.in").write_bytes(one.given)
+        sized = {key: one.declared[key] for key in ("resize", "fit", "crop")}
+        told_boxes.append({"name": name, "how": one.how, "outputs": one.outputs, "picture": one.picture, **sized})
+    (work / "boxes.json").write_text(json.dumps(told_boxes))
     sources = [f"/given/{name}.swift" for name in (*PURE, "main")]
     swift(work, "swiftc", "-O", *STRICT, *sources, "-o", "/given/vectors")
     swift(work, "/given/vectors", str(INT8.scale[0]), str(INT8.zero_point[0]))
@@ -285,7 +302,7 @@ def run(work: Path, cases: Sequence[Case]) -> list[np.ndarray[Any, Any]]:
 
 
 @pytest.mark.prove  # packed_files compiles Swift in the short form
-def test_the_processing_is_pythons(tmp_path: Path) -> None:
+def test_the_processing_is_pythons_and_so_are_the_boxes(tmp_path: Path) -> None:
     cases = [*pictures(), *sounds()]
     assert len(cases) > 40
     spec = TensorSpec("x", (1,), "int8", "", INT8)
@@ -297,3 +314,6 @@ def test_the_processing_is_pythons(tmp_path: Path) -> None:
         assert np.abs(steps_off).max() <= (1 if case.declared.spectrogram else 0), case.name
         if not case.declared.spectrogram:
             assert (found == right).all(), case.name
+    for name, one in box_cases.cases():
+        boxes = np.array([float(word) for word in (tmp_path / f"{name}.swift").read_text().split()])
+        assert boxes.shape == one.wanted.shape and np.allclose(boxes, one.wanted, rtol=1e-12, atol=1e-9), name

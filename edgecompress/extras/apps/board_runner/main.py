@@ -8,19 +8,23 @@ import json
 import os
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import EdgeError, InputError
 from edgecompress.core.package_contents import digest, is_packed
 from edgecompress.extras.apps import packed_payload
-from edgecompress.extras.apps.board_runner import benchmark, inputs, selftest
+from edgecompress.extras.apps.board_runner import benchmark, drawing, inputs, selftest
 from edgecompress.extras.apps.board_runner.predictor import PAYLOAD, Predictor
 from edgecompress.extras.apps.board_runner.serve import Server
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from edgecompress.core.model_card import Card, Item
+
+    Array = np.ndarray
 
 PORT = 8000
 CARD = "card.json"  # beside this module: the card that was compiled in
@@ -84,13 +88,22 @@ class BoardPackage:
         golden = self.card["golden"]
         return golden["inputs"][0] if ready or self.model.declared is None else golden["raw"]
 
-    def predict(self, data: bytes, ready: bool) -> dict[str, object]:
-        """The answer to a file or a body. Raises InputError for what is none that the model takes."""
+    def arrays(self, data: bytes, ready: bool) -> dict[str, Array]:
+        """A file or a body by the names of the inputs. Raises InputError for what is none that the model takes."""
         names = [spec.name for spec in self.model.user_inputs]
         image = "" if ready or self.model.declared is None else self.model.declared.input
-        arrays = inputs.arrays(data, names, image if len(names) == 1 else "", self.plain(ready))
+        return inputs.arrays(data, names, image if len(names) == 1 else "", self.plain(ready))
+
+    def predict(self, data: bytes, ready: bool) -> dict[str, object]:
+        """The answer to a file or a body. Raises InputError for what is none that the model takes."""
+        return self.answer(self.arrays(data, ready), ready)
+
+    def answer(self, arrays: Mapping[str, Array], ready: bool) -> dict[str, object]:
+        """The answer to one item; boxes lie in the picture that it came as."""
         outputs = self.model.run(self.model.prepared(arrays, ready))
-        return self.model.answer(outputs, self.labels)
+        how = None if ready else self.model.declared
+        shape = arrays[how.input].shape if how else ()
+        return self.model.answer(outputs, self.labels, (shape[0], shape[1]) if len(shape) in (2, 3) else None)
 
 
 # --------------------------------------------------------------------------- commands
@@ -106,7 +119,11 @@ def predict(board: BoardPackage, args: argparse.Namespace) -> int:
     if len(data) > inputs.LARGEST:
         raise InputError(f"{args.file}: larger than {inputs.LARGEST >> 20} MiB")
     try:
-        _print(board.predict(data, args.ready))
+        arrays = board.arrays(data, args.ready)
+        told = board.answer(arrays, args.ready)
+        if args.draw:
+            drawing.draw(arrays, told, args.draw)
+        _print(told)
     except InputError as error:
         raise type(error)(f"{args.file}: {error}") from error
     return 0
@@ -155,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("predict", help="the answer to a PNG, JPEG, .npy, .npz, or the bare bytes of one item")
     one.add_argument("file", type=Path, metavar="FILE")
     one.add_argument("--ready", action="store_true", help="the file is the model's input: nothing is processed")
+    one.add_argument("--draw", type=Path, metavar="FILE", help="also the picture with the boxes found in it, as a PNG")
     one.set_defaults(command=predict)
     test = commands.add_parser("self-test", help="whether this machine computes what was packed")
     test.set_defaults(command=self_test)

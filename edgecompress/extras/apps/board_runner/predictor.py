@@ -6,18 +6,19 @@ import importlib
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import TensorSpec
 from edgecompress.core.package_contents import artifact
 from edgecompress.core.settings import Preprocess, Spectrogram
-from edgecompress.data import preprocess, states, tensors
+from edgecompress.data import detection_layout, preprocess, states, tensors
 
 if TYPE_CHECKING:
     import numpy as np
 
     from edgecompress.core.model_card import Card
+    from edgecompress.data.found_boxes import Detections
 
     Array = np.ndarray
 
@@ -31,10 +32,8 @@ def declared(card: Card) -> Preprocess | None:
     if how is None:
         return None
     audio = Spectrogram(**how["spectrogram"]) if how["spectrogram"] else None
-    mean, std = tuple(how["mean"]), tuple(how["std"])
-    return Preprocess(
-        how["input"], how["resize"], how["crop"], how["colour"], how["scale"], mean, std, how["layout"], audio
-    )
+    told: dict[str, Any] = {**how, "mean": tuple(how["mean"]), "std": tuple(how["std"]), "spectrogram": audio}
+    return Preprocess(**told)
 
 
 class Predictor:
@@ -95,19 +94,48 @@ class Predictor:
         scores = outputs[how["output"]].reshape(-1).astype(np.float64)
         return [int(i) for i in np.argsort(-scores, kind="stable")[: how["top_k"]]]
 
-    def answer(self, outputs: Mapping[str, Array], labels: list[str]) -> dict[str, object]:
-        """What is told as JSON: {"classes": [{"index", "label", "probability"}]}, or {"outputs": {name: numbers}}."""
+    def boxes(self, outputs: Mapping[str, Array], picture: tuple[int, int] | None) -> Detections:
+        """What a detector finds, the best first, in pixels of the user's picture of that height and width."""
+        how: dict[str, Any] = {**self.card["postprocess"]["detect"]}
+        size = how.pop("size")
+        layout = detection_layout.Layout.read(how)
+        found = next(layout.found(outputs, slice(0, 1), layout.least))
+        return detection_layout.in_picture(found, layout, size, picture, self.declared)
+
+    def answer(
+        self, outputs: Mapping[str, Array], labels: list[str], picture: tuple[int, int] | None = None
+    ) -> dict[str, object]:
+        """What is told as JSON.
+
+        {"classes": [{"index", "label", "probability"}]}, {"detections": [{"index", "label", "probability", "box"}]}
+        with x1, y1, x2, y2 in pixels of the user's `picture`, whose height and width are given, or {"outputs": {name:
+        numbers}}.
+        """
         import numpy as np
 
         if not all(np.isfinite(array).all() for array in outputs.values() if array.dtype.kind == "f"):
             raise StageFailed("the model returned NaN or infinite values; run the self-test")
         how = self.card["postprocess"]
+        if how["task"] == "detect":
+            found = self.boxes(outputs, picture)
+            rows = zip(found.classes.tolist(), found.scores.tolist(), found.corners.tolist(), strict=True)
+            return {
+                "detections": [
+                    {"index": i, "label": label(labels, i), "probability": score, "box": corners}
+                    for i, score, corners in rows
+                ]
+            }
         if how["task"] != "classify":
             return {"outputs": {name: array.tolist() for name, array in outputs.items()}}
         scores = outputs[how["output"]].reshape(-1).astype(np.float64)
         shares = scores if how["probabilities"] else _softmax(scores)
-        rows = ((i, labels[i] if labels else str(i)) for i in self.best(outputs))
-        return {"classes": [{"index": i, "label": label, "probability": float(shares[i])} for i, label in rows]}
+        best = self.best(outputs)
+        return {"classes": [{"index": i, "label": label(labels, i), "probability": float(shares[i])} for i in best]}
+
+
+def label(labels: list[str], index: int) -> str:
+    """The name of a class; its number, where it has none."""
+    return labels[index] if 0 <= index < len(labels) else str(index)
 
 
 def check_size(shape: tuple[int, ...], how: Preprocess) -> None:

@@ -15,7 +15,7 @@ from edgecompress.core.errors import CheckFailed, brief
 from edgecompress.core.model import sha256_of
 from edgecompress.core.package_contents import CARD, listed
 from edgecompress.extras.apps import golden
-from edgecompress.extras.apps.board_runner.predictor import PAYLOAD, Predictor
+from edgecompress.extras.apps.board_runner.predictor import PAYLOAD, Predictor, label
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from edgecompress.core.model_card import Card
 
     Array = np.ndarray
+
+
+NOTHING = "nothing"  # where a detector finds none of its classes
 
 
 class Step(TypedDict):
@@ -87,13 +90,17 @@ def answered(card: Card, payload: Path, model: Predictor) -> dict[str, Array]:
 
 def labels(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     """Raises CheckFailed where the best class of the answer has another label than that of the golden answer."""
-    how = card["postprocess"]
-    if how["task"] != "classify":
+    task = card["postprocess"]["task"]
+    if task == "raw":
         return "the model has no class labels"
     model, names = opened(), names_of(card, payload)
     expected = {item["name"]: golden.load(payload, item) for item in card["golden"]["outputs"]}
-    best = [model.best(outputs)[0] for outputs in (answered(card, payload, model), expected)]
-    mine, golden_label = (names[i] if names else str(i) for i in best)
+    sides = (answered(card, payload, model), expected)
+    if task == "detect":
+        found = [model.boxes(outputs, None).classes[:1].tolist() for outputs in sides]
+        mine, golden_label = (label(names, best[0]) if best else NOTHING for best in found)
+    else:
+        mine, golden_label = (label(names, model.best(outputs)[0]) for outputs in sides)
     if mine != golden_label:
         raise CheckFailed(f"the best class is {mine!r:.80}, but was {golden_label!r:.80} when packaged")
     return f"the best class is {mine!r:.80}"

@@ -22,7 +22,7 @@ from edgecompress.extras.apps.escape import short
 from edgecompress.formats import mlpackage
 
 if TYPE_CHECKING:
-    from edgecompress.core.model_card import Card, Spec
+    from edgecompress.core.model_card import Card, Postprocess, Spec
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,7 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, object]
         "single": len(inputs) == 1,
         "classifies": task["task"] == "classify",
         "scores": outputs.index(task["output"]) if task["task"] == "classify" else 0,
+        "detector": _detector(task, outputs),
         "preprocess": prepared,
         "picture": bool(prepared and prepared["picture"]),
         "sound": bool(prepared and prepared["spectrogram"]),
@@ -197,6 +198,16 @@ def _preprocess(card: Card) -> dict[str, object] | None:
         "channels_first": picture and declared["layout"] == "NCHW",
         "gives": "stored" if stored else "real",
     }
+
+
+def _detector(task: Postprocess, outputs: Sequence[str]) -> dict[str, object] | None:
+    """How boxes are read, the outputs by their indices; None for a model that finds none."""
+    if task["task"] != "detect":
+        return None
+    how = task["detect"]
+    columns = {"boxes": how["boxes"], "scores": how["scores"], "classes": how["classes"]}
+    indexed = {key: one and {**one, "output": outputs.index(one["name"])} for key, one in columns.items()}
+    return {**how, **indexed}
 
 
 def _file(payload: Path, path: str) -> dict[str, object]:

@@ -144,6 +144,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "audio": audio(card),
         "rate": spectrogram["rate"] if spectrogram else 0,
         "classifies": task["task"] == "classify",
+        "detects": task["task"] == "detect",
         "single": len(card["inputs"]) == 1,
         "top_k": task["top_k"],
         "ends": [*_ends("input", card["inputs"]), *_ends("output", card["outputs"])],

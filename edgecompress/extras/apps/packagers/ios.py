@@ -27,7 +27,7 @@ PRIVACY = "PrivacyInfo.xcprivacy"
 CARRIED: tuple[str, ...] = ()
 LARGEST = 4 << 20  # bytes of the manifest of a .mlpackage: ours have some kilobytes
 SOURCES = (
-    *("Benchmark", "Digest", "Engine", "Machine", "Numbers", "Packaged", "Picture", "Pixels", "Processing"),
+    *("Benchmark", "Boxes", "Digest", "Engine", "Machine", "Numbers", "Packaged", "Picture", "Pixels", "Processing"),
     *("Resize", "SelfTest", "Spectrogram"),
 )
 

@@ -4,7 +4,9 @@ import ai.edgecompress.model.WRAPPER;
 import android.content.FolderContext;
 import android.graphics.Bitmap;
 import java.io.File;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 
@@ -39,12 +41,39 @@ public final class Run {
             String same = plain.equals(called(model, Bitmap.class, hidden)) ? "" : " differs";
             return plain + same + " " + called(model, float[].class, model.goldenInputs()[0]);
         }
+        if (command.startsWith("detect")) {
+            Bitmap picture = (Bitmap) WRAPPER.class.getMethod("goldenPicture").invoke(model);
+            List<String> found = new ArrayList<>();
+            for (int degrees = 0; degrees < 360; degrees += 90) {
+                Bitmap turned = turned(picture, (360 - degrees) / 90 % 4);
+                found.add(String.valueOf(
+                        WRAPPER.class.getMethod("detect", Bitmap.class, int.class).invoke(model, turned, degrees)));
+            }
+            return String.join("; ", found);
+        }
         if (command.startsWith("settings")) {
             Map<Object, Object> asked = new TreeMap<>(System.getProperties());
             asked.keySet().removeIf(name -> !name.toString().startsWith("asked."));
             return asked.toString();
         }
         return model.selfTest().json();
+    }
+
+    /** Clockwise, by quarters. */
+    private static Bitmap turned(Bitmap given, int quarters) {
+        Bitmap found = given;
+        for (int i = 0; i < quarters; i++) {
+            int width = found.getWidth();
+            int height = found.getHeight();
+            int[] pixels = new int[width * height];
+            int[] turned = new int[width * height];
+            found.getPixels(pixels, 0, width, 0, 0, width, height);
+            for (int at = 0; at < pixels.length; at++) {
+                turned[at % width * height + height - 1 - at / width] = pixels[at];
+            }
+            found = Bitmap.createBitmap(turned, height, width, Bitmap.Config.ARGB_8888);
+        }
+        return found;
     }
 
     /** Only wrappers of classifiers have it. */

@@ -1,3 +1,4 @@
+import ai.edgecompress.processing.Boxes;
 import ai.edgecompress.processing.Colour;
 import ai.edgecompress.processing.Golden;
 import ai.edgecompress.processing.Image;
@@ -14,6 +15,8 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 
@@ -46,6 +49,8 @@ public final class Driver {
         switch ((String) given.get("do")) {
             case "preprocess":
                 return stored(preprocessed(given, in), given);
+            case "boxes":
+                return text(words(boxes(given, Golden.floats(in, "float32"))));
             case "resize":
                 return Resize.to(picture(given, in), whole(given, "height"), whole(given, "width")).bytes;
             case "real":
@@ -83,7 +88,7 @@ public final class Driver {
         Preprocess found = new Preprocess().scale(real(card, "scale"));
         found.mean(reals(card, "mean")).std(reals(card, "std")).colour(Colour.valueOf((String) card.get("colour")));
         if (card.get("resize") != null) {
-            found.resize(whole(card, "resize"));
+            found.resize(whole(card, "resize")).fit((String) card.get("fit"), whole(card, "bars"));
         }
         if (card.get("crop") != null) {
             found.crop(whole(card, "crop"));
@@ -105,6 +110,55 @@ public final class Driver {
                 bins,
                 real(card, "floor"),
                 whole(card, "length"));
+    }
+
+    /** Class, score and corners of each box; the outputs lie one behind the other. */
+    private static double[] boxes(Map<?, ?> given, float[] in) {
+        Map<?, ?> how = (Map<?, ?>) given.get("how");
+        List<Object> names = new ArrayList<>();
+        List<?> told = (List<?>) given.get("outputs");
+        float[][] outputs = new float[told.size()][];
+        int[][] shapes = new int[told.size()][];
+        int begin = 0;
+        for (int i = 0; i < outputs.length; i++) {
+            Map<?, ?> one = (Map<?, ?>) told.get(i);
+            names.add(one.get("name"));
+            double[] shape = reals(one, "shape");
+            shapes[i] = new int[shape.length];
+            int count = 1;
+            for (int axis = 0; axis < shape.length; axis++) {
+                shapes[i][axis] = (int) shape[axis];
+                count *= shapes[i][axis];
+            }
+            outputs[i] = Arrays.copyOfRange(in, begin, begin += count);
+        }
+        int background = how.get("background") == null ? -1 : whole(how, "background");
+        Boxes reader = new Boxes(columns(how, "boxes", names), columns(how, "scores", names), columns(how, "classes", names))
+                .scored((String) how.get("kind"), background, (Boolean) how.get("anything"))
+                .written((String) how.get("format"), how.get("unit").equals("shares"), (Boolean) how.get("listed"))
+                .limits(real(how, "least"), real(how, "overlap"));
+        if (how.get("size") != null) {
+            reader.input((int) reals(how, "size")[0], (int) reals(how, "size")[1]);
+        }
+        double[] size = given.get("picture") == null ? null : reals(given, "picture");
+        int[] picture = size == null ? null : new int[] {(int) size[0], (int) size[1]};
+        Preprocess declared = size == null ? null : declared((Map<?, ?>) given.get("declared"));
+        List<Boxes.Box> found = reader.of(outputs, shapes, picture, declared);
+        double[] flat = new double[6 * found.size()];
+        for (int i = 0; i < found.size(); i++) {
+            flat[6 * i] = found.get(i).index;
+            flat[6 * i + 1] = found.get(i).score;
+            System.arraycopy(found.get(i).corners, 0, flat, 6 * i + 2, 4);
+        }
+        return flat;
+    }
+
+    private static Boxes.Columns columns(Map<?, ?> how, String key, List<Object> names) {
+        Map<?, ?> one = (Map<?, ?>) how.get(key);
+        return one == null
+                ? null
+                : new Boxes.Columns(
+                        names.indexOf(one.get("name")), whole(one, "axis"), whole(one, "first"), whole(one, "end"));
     }
 
     /** In the dtype that the case asks for: int8, uint8, or as it is. */

@@ -38,6 +38,31 @@ export function levelled({ data, width, height, channels = 4 }, largest) {
 }
 
 /**
+ * Draws boxes over what is drawn, the surest last; a class has its own colour.
+ * @param {HTMLCanvasElement} canvas
+ * @param {{index: number, label: string, score: number, box: number[]}[]} found
+ */
+export function marked(canvas, found) {
+  const context = canvas.getContext("2d");
+  const unit = Math.max(1, Math.round(Math.max(canvas.width, canvas.height) / 320));
+  context.lineWidth = unit;
+  context.font = `${Math.max(9, 11 * unit)}px system-ui, sans-serif`;
+  context.textBaseline = "top";
+  for (const { index, label, score, box } of [...found].reverse()) {
+    const [x1, y1, x2, y2] = box;
+    const text = `${label.slice(0, 40)} ${Math.round(100 * score)} %`;
+    context.strokeStyle = context.fillStyle = `hsl(${(index * 222.5) % 360} 90% 60%)`;
+    context.strokeRect(x1, y1, x2 - x1, y2 - y1);
+    if (Math.min(canvas.width, canvas.height) < 128) continue; // no room for words
+    const tall = Math.max(10, 13 * unit);
+    const top = Math.max(0, y1 - tall);
+    context.fillRect(x1, top, context.measureText(text).width + 2 * unit, tall);
+    context.fillStyle = "#000";
+    context.fillText(text, x1 + unit, top);
+  }
+}
+
+/**
  * Draws it, the number `largest` as white.
  * @param {HTMLCanvasElement} canvas
  * @param {any} shown

@@ -1,10 +1,10 @@
-// The page: loads the model, shows its self-test, classifies a picture, runs the benchmark.
+// The page: loads the model, shows its self-test, what it says of a picture, and runs the benchmark.
 import { described } from "./measure.js";
 import Model from "./model.js";
 import { array } from "./tensors.js";
 import { fetched } from "./files.js";
 import { brief, element, milliseconds, plot, shown, sizes } from "./show.js";
-import { decoded, drawn, levelled, picture } from "./canvas.js";
+import { decoded, drawn, levelled, marked, picture } from "./canvas.js";
 import { pictured } from "./pictures.js";
 
 const { SPEC } = Model;
@@ -68,7 +68,8 @@ function chips(loaded) {
 
 async function pictures() {
   const wanted = pictured(SPEC);
-  if (!wanted || SPEC.postprocess.task !== "classify" || !model) return;
+  const detects = SPEC.postprocess.task === "detect";
+  if (!wanted || SPEC.postprocess.task === "raw" || !model) return;
   at("picture").hidden = false;
   const raw = SPEC.golden.raw;
   if (raw?.dtype === "uint8") golden = picture(array(await fetched(raw.file), raw.dtype), raw.shape);
@@ -77,13 +78,13 @@ async function pictures() {
   at("levels-row").hidden = largest >= DIM;
   at("levels").checked = largest < DIM;
   at("levels-text").textContent = `Scale its numbers to 0 to ${largest}, as those of the golden picture`;
-  at("levels").addEventListener("change", () => given && given.picture !== golden && classify(given));
+  at("levels").addEventListener("change", () => given && given.picture !== golden && ask(given));
   at("file").addEventListener("change", () => at("file").files[0] && opened(at("file").files[0]));
-  at("golden").addEventListener("click", () => classify({ name: "The golden picture", picture: golden }));
+  at("golden").addEventListener("click", () => ask({ name: "The golden picture", picture: golden }));
   droppable(at("drop"));
-  if (golden) await classify({ name: "The golden picture", picture: golden });
+  if (golden) await ask({ name: "The golden picture", picture: golden });
 
-  async function classify(chosen) {
+  async function ask(chosen) {
     given = chosen;
     const scaled = at("levels").checked && chosen.picture !== golden;
     const seen = scaled ? levelled(chosen.picture, largest) : chosen.picture;
@@ -94,17 +95,18 @@ async function pictures() {
     at("caption").textContent = `${brief(chosen.name)}: ${width} × ${height} pixels${fits}`;
     try {
       const begin = performance.now();
-      const found = await model.classify(seen);
+      const found = await (detects ? model.detect(seen) : model.classify(seen));
       ranked(found, performance.now() - begin);
+      if (detects) marked(at("canvas"), found);
     } catch (error) {
       at("classes").replaceChildren();
-      at("timing").textContent = `It was not classified: ${error.message}`;
+      at("timing").textContent = `It has no answer: ${error.message}`;
     }
   }
 
   async function opened(file) {
     try {
-      await classify({ name: file.name, picture: await decoded(file) });
+      await ask({ name: file.name, picture: await decoded(file) });
     } catch {
       at("timing").textContent = `${brief(file.name)}: no picture that this browser opens`;
     }
@@ -134,7 +136,8 @@ function ranked(found, ms) {
     return element("li", "", bar, name, element("span", "score", `${(100 * score).toFixed(1)} %`));
   });
   at("classes").replaceChildren(...rows);
-  at("timing").textContent = `${milliseconds(ms)} from the picture to its classes`;
+  const what = SPEC.postprocess.task === "detect" ? `${found.length} things` : "its classes";
+  at("timing").textContent = `${milliseconds(ms)} from the picture to ${what}`;
 }
 
 // ---------------------------------------------------------------- the benchmark
@@ -225,7 +228,7 @@ function processing(p) {
   const per = (values) => values.map((v) => Number(v.toPrecision(6))).join(", ");
   const audio = p.spectrogram && "spectrogram";
   const said = [
-    p.resize && `shorter side ${p.resize}`,
+    p.resize && `${{ stretch: "both sides", letterbox: "letterbox" }[p.fit] ?? "shorter side"} ${p.resize}`,
     p.crop && `crop ${p.crop}`,
     audio || p.colour,
     p.scale !== 1 && `× ${Number(p.scale.toPrecision(6))}`,

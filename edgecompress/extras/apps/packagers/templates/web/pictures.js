@@ -1,5 +1,5 @@
-// Between a picture and the model: to its input before, from its scores after.
-import { colour, image, imageOfRgba, preprocess, resize as resized, softmax, topK } from "./processing.js";
+// Between a picture and the model: to its input before, from its scores and boxes after.
+import { boxes, colour, image, imageOfRgba, preprocess, resize as resized, softmax, topK } from "./processing.js";
 import { quantized, real } from "./tensors.js";
 
 /**
@@ -59,6 +59,26 @@ export function classes(answers, spec, top) {
   return Array.from(topK(scores, top), (index) => ({ index, score: shares[index] }));
 }
 
+/**
+ * What a detector finds, the surest first: corners in pixels of the picture.
+ * @param {Record<string, any>} answers
+ * @param {any} spec
+ * @param {{height: number, width: number} | null} picture null: corners are in pixels of the input
+ * @returns {{index: number, score: number, box: number[]}[]}
+ */
+export function things(answers, spec, picture) {
+  const how = spec.postprocess.detect;
+  if (spec.postprocess.task !== "detect" || !how) throw new Error("this model finds no boxes; use run()");
+  const read = spec.outputs.map((output) => [output.name, { numbers: real(answers[output.name], output), shape: output.shape }]);
+  const outputs = Object.fromEntries(read);
+  const wanted = pictured(spec);
+  const to = picture && wanted && scaledTo(picture, wanted, spec.preprocess);
+  if (!to) return boxes(how, outputs, picture, spec.preprocess);
+  const [left, top] = [(to.wide - wanted.width) >> 1, (to.tall - wanted.height) >> 1];
+  const back = (x, i) => (i % 2 === 0 ? ((x + left) * picture.width) / to.wide : ((x + top) * picture.height) / to.tall);
+  return boxes(how, outputs, wanted, spec.preprocess).map((each) => ({ ...each, box: each.box.map(back) }));
+}
+
 /** @param {any} spec */
 export function scored(spec) {
   const found = spec.outputs.find(({ name }) => name === spec.postprocess.output);
@@ -72,12 +92,17 @@ function of(values, spec) {
   return quantized(values, input);
 }
 
-function fitted(picture, wanted, { resize, crop }) {
-  if (resize) return picture;
-  const scale = Math.max(wanted.height / picture.height, wanted.width / picture.width);
-  if (crop && scale <= 1) return picture;
-  const [height, width] = [picture.height, picture.width].map((size) => Math.round(size * scale));
-  return cut(resized(picture, height, width), wanted);
+function fitted(picture, wanted, declared) {
+  const to = scaledTo(picture, wanted, declared);
+  return to ? cut(resized(picture, to.tall, to.wide), wanted) : picture;
+}
+
+/** To which size a picture is scaled before; null where the declared processing brings it to the model's. */
+function scaledTo({ height, width }, wanted, { resize, crop }) {
+  if (resize) return null;
+  const scale = Math.max(wanted.height / height, wanted.width / width);
+  if (crop && scale <= 1) return null;
+  return { tall: Math.round(height * scale), wide: Math.round(width * scale) };
 }
 
 function cut(picture, { height, width }) {

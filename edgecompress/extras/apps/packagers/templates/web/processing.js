@@ -39,6 +39,42 @@ export function resizeShorterSide(picture, size) {
   return resize(picture, scaled(picture.height), scaled(picture.width));
 }
 
+/** The whole picture in a square of `size` pixels, in the middle, between bars of one grey. */
+export function letterbox(picture, size, bars) {
+  const {tall, wide} = fittedSize(picture.height, picture.width, {resize: size, fit: "letterbox"});
+  const inside = resize(picture, tall, wide);
+  const {channels} = picture;
+  const [left, top] = [(size - wide) >> 1, (size - tall) >> 1];
+  const bytes = new Uint8Array(size * size * channels).fill(bars);
+  for (let y = 0; y < tall; y++) {
+    bytes.set(inside.bytes.subarray(y * wide * channels, (y + 1) * wide * channels), ((top + y) * size + left) * channels);
+  }
+  return image(bytes, size, size, channels);
+}
+
+/** The height and width that a picture is resized to, by a card's `preprocess`. */
+function fittedSize(height, width, {resize: size, fit}) {
+  if (fit === "stretch") return {tall: size, wide: size};
+  if (fit === "letterbox") {
+    const long = Math.max(height, width);
+    const scaled = (side) => Math.max(1, Math.floor((2 * size * side + long) / (2 * long)));
+    return {tall: scaled(height), wide: scaled(width)};
+  }
+  const shorter = Math.min(height, width);
+  return {tall: Math.floor((size * height) / shorter), wide: Math.floor((size * width) / shorter)};
+}
+
+/** Where a picture lies in the input that it becomes: there x is `across` * x - `left`, and y `down` * y - `top`. */
+export function placement(height, width, declared) {
+  const {tall, wide} = declared.resize ? fittedSize(height, width, declared) : {tall: height, wide: width};
+  const side = declared.fit === "letterbox" ? declared.resize : declared.crop;
+  const begin = (length) => {
+    if (!side) return 0;
+    return length >= side ? roundHalfEven((length - side) / 2) : -((side - length) >> 1);
+  };
+  return {across: wide / width, down: tall / height, left: begin(wide), top: begin(tall)};
+}
+
 /** To exactly this size: bilinear with antialiasing, rows first, then columns, rounded to 8 bits after each. */
 export function resize(picture, height, width) {
   const wide = width === picture.width ? picture : rows(picture, weights(picture.width, width));
@@ -308,13 +344,110 @@ export function preprocess(raw, declared) {
   if (!raw.bytes) {
     return normalise(raw, Math.max(1, mean.length, std.length), scale, mean, std);
   }
-  let picture = declared.resize ? resizeShorterSide(raw, declared.resize) : raw;
+  let picture = declared.resize ? resized(raw, declared) : raw;
   picture = declared.crop ? crop(picture, declared.crop) : picture;
   const wanted = declared.colour ?? "RGB";
   const arithmetic = !declared.resize && !declared.crop && !order && wanted === "RGB";
   picture = arithmetic ? picture : colour(picture, wanted);
   const x = normalise(picture.bytes, picture.channels, scale, mean, std);
   return order ? layout(x, picture.channels, order) : x;
+}
+
+function resized(picture, {resize: size, fit, bars}) {
+  if (fit === "letterbox") return letterbox(picture, size, bars);
+  return fit === "stretch" ? resize(picture, size, size) : resizeShorterSide(picture, size);
+}
+
+// --------------------------------------------------------------------------- boxes
+
+const TRIED = 1000; // of the places where something is found, the best
+const FOUND = 100; // boxes of a picture
+
+/**
+ * What a detector finds, the best first, by a card's `postprocess.detect`. `outputs`: real numbers and shape of each by
+ * name. Corners x1, y1, x2, y2 are in pixels of the picture {height, width}, which became the input by `declared`;
+ * without a picture in those of the input.
+ */
+export function boxes(how, outputs, picture, declared) {
+  const read = (columns) => {
+    const {numbers: values, shape} = outputs[columns.name];
+    const first = columns.axis === 1 && shape.length === 3;
+    const places = first ? shape[2] : shape[1];
+    const channels = shape.length === 3 ? shape[first ? 1 : 2] : 1;
+    const of = (place, channel) => {
+      const x = Number(values[first ? channel * places + place : place * channels + channel]);
+      return Number.isFinite(x) ? x : 0;
+    };
+    const row = (place) => Array.from({length: columns.end - columns.first}, (_, i) => of(place, columns.first + i));
+    return {places, row};
+  };
+  const [corners, scores] = [read(how.boxes), read(how.scores)];
+  const told = how.classes && read(how.classes);
+  let found = [];
+  for (let place = 0; place < scores.places; place++) {
+    const sure = classShares(scores.row(place), how).map(Math.fround); // what differs by a last digit is a tie
+    const best = sure.reduce((most, share, i) => (share > sure[most] ? i : most), 0);
+    if (!(sure[best] >= how.least)) continue;
+    const index = told ? roundHalfEven(told.row(place)[0]) : best;
+    found.push({index, score: sure[best], box: asCorners(corners.row(place), how.format)});
+  }
+  found = found.sort((a, b) => b.score - a.score).slice(0, TRIED); // it is stable: of equals the first
+  if (!how.listed) found = distinct(found, how.overlap);
+  return found.slice(0, FOUND).map((each) => ({...each, box: inPicture(each.box, how, picture, declared)}));
+}
+
+/** How probable each class is at a place; the background is none. */
+function classShares(row, {kind, background, anything}) {
+  let shares = row;
+  if (kind === "logits" || kind === "log-probabilities") {
+    const largest = row.reduce((a, b) => Math.max(a, b));
+    const powers = row.map((x) => Math.exp(x - largest));
+    const sum = powers.reduce((a, b) => a + b);
+    shares = powers.map((x) => x / sum);
+  } else {
+    if (kind === "logit") shares = row.map((x) => 1 / (1 + Math.exp(-Math.max(-700, Math.min(700, x)))));
+    shares = shares.map((x) => Math.max(0, Math.min(1, x)));
+  }
+  if (anything) return shares.slice(1).map((x) => x * shares[0]);
+  return background === null ? shares : shares.filter((_, i) => i !== background);
+}
+
+function asCorners([a, b, c, d], format) {
+  if (format === "xyxy" || format === "yxyx") return [a, b, c, d];
+  const [x, y] = format === "cxcywh" ? [a - c / 2, b - d / 2] : [a, b];
+  return [x, y, x + c, y + d];
+}
+
+/** Without those that overlap a better one of their class. */
+function distinct(found, most) {
+  const kept = [];
+  for (const each of found) {
+    if (!kept.some((better) => better.index === each.index && intersection(better.box, each.box) > most)) kept.push(each);
+  }
+  return kept;
+}
+
+/** Intersection over union of two boxes. */
+function intersection(one, other) {
+  const area = ([x1, y1, x2, y2]) => Math.max(0, x2 - x1) * Math.max(0, y2 - y1);
+  const [low, high] = [(i) => Math.max(one[i], other[i]), (i) => Math.min(one[i], other[i])];
+  const both = area([low(0), low(1), high(2), high(3)]);
+  const whole = area(one) + area(other) - both;
+  return both / (whole > 0 ? whole : 1);
+}
+
+function inPicture(box, {format, unit, size}, picture, declared) {
+  const [x1, y1, x2, y2] = format === "yxyx" ? [box[1], box[0], box[3], box[2]] : box;
+  const [height, width] = size ?? [0, 0];
+  const [across, down] = size && unit === "shares" ? [width, height] : [1, 1];
+  let [xs, ys] = [[x1 * across, x2 * across], [y1 * down, y2 * down]];
+  if (picture && declared) {
+    const at = placement(picture.height, picture.width, declared);
+    [xs, ys] = [xs.map((x) => (x + at.left) / at.across), ys.map((y) => (y + at.top) / at.down)];
+  }
+  const whole = picture ?? (size && {height, width});
+  const within = (x, side) => (whole ? Math.max(0, Math.min(side, x)) : x);
+  return [within(xs[0], whole?.width), within(ys[0], whole?.height), within(xs[1], whole?.width), within(ys[1], whole?.height)];
 }
 
 // --------------------------------------------------------------------------- golden items

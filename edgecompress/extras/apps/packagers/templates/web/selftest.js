@@ -1,6 +1,6 @@
 // The self-test: whether what is here is what was verified, and whether this device computes the same with it.
 import { fetched, sha256 } from "./files.js";
-import { processed, scored } from "./pictures.js";
+import { processed, scored, things } from "./pictures.js";
 import { largestError, relativeRms, topK } from "./processing.js";
 import { array, numbers, real } from "./tensors.js";
 
@@ -84,10 +84,11 @@ async function inference({ model, spec, read }) {
 }
 
 async function labels({ model, spec, read }) {
-  if (spec.postprocess.task !== "classify") return "the model does not classify";
+  if (spec.postprocess.task === "raw") return "the model does not classify";
   if (model.labels.length !== spec.labels.count) {
     throw new Error(`${spec.labels.file} has ${model.labels.length} labels, not ${spec.labels.count}`);
   }
+  if (spec.postprocess.task === "detect") return surest({ model, spec, read });
   const output = scored(spec);
   const item = spec.golden.outputs.find(({ name }) => name === output.name);
   const [wanted] = topK(numbers(array(await read(item.file), item.dtype), item.dtype), 1);
@@ -96,6 +97,16 @@ async function labels({ model, spec, read }) {
   const named = (index) => brief(model.labels[index] ?? `class ${index}`);
   if (found !== wanted) throw new Error(`the best class is ${named(found)}, the golden answer's ${named(wanted)}`);
   return `the best class is ${named(found)}, as in the golden answer`;
+}
+
+async function surest({ model, spec, read }) {
+  const golden = {};
+  for (const { name, file, dtype } of spec.golden.outputs) golden[name] = array(await read(file), dtype);
+  const plain = { ...spec, outputs: spec.outputs.map((output) => ({ ...output, dtype: "float32", quantization: null })) };
+  const [wanted] = things(golden, plain, null);
+  const [found] = model.detections(await model.run(await goldenInputs(spec, read)));
+  if (found?.index !== wanted?.index) throw new Error("what it is surest of is not that of the golden answer");
+  return found ? `it is surest of ${brief(found.label)}, as in the golden answer` : "it finds nothing, as in the golden answer";
 }
 
 /** JSON with its keys in order: equal texts are equal values. */

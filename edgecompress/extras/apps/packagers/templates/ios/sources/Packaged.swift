@@ -62,6 +62,19 @@ final class Packaged: @unchecked Sendable {
         return Classes.best(scores, ModelSpec.topK).map { Scored(index: $0, label: label($0), probability: scores[$0]) }
     }
 
+    /// What a detector finds for the only input, best first; `picture`: height and width of what became it.
+    func boxes(_ numbers: [Float], as kind: Kind = .real, picture: [Int]?) throws -> [Boxes.Box] {
+        guard ModelSpec.inputs.count == 1 else { throw PackageError("this model takes several inputs: use run") }
+        return try boxes(run([ModelSpec.inputs[0].stored(numbers, as: kind)]), picture: picture)
+    }
+
+    /// What a detector's answer says.
+    func boxes(_ answers: [Data], picture: [Int]?) throws -> [Boxes.Box] {
+        guard let reader = ModelSpec.boxes else { throw PackageError("this model finds no boxes: use run") }
+        let outputs = try zip(ModelSpec.outputs, answers).map { spec, data in try spec.real(data) }
+        return reader.of(outputs, ModelSpec.outputs.map(\.shape), picture: picture, declared: ModelSpec.preprocess)
+    }
+
     /// Probabilities of the classes.
     func scores(_ outputs: [Data]) throws -> [Float] {
         let output = ModelSpec.scores

@@ -1,11 +1,13 @@
 import Foundation
 
-/// From raw data to a model's input, in this order: resize (the shorter side), crop (the centre), colour, x * scale,
-/// (x - mean) / std, layout; of audio: spectrogram, x * scale, (x - mean) / std. What is not set is not done.
+/// From raw data to a model's input, in this order: resize, crop (the centre), colour, x * scale, (x - mean) / std,
+/// layout; of audio: spectrogram, x * scale, (x - mean) / std. What is not set is not done.
 struct Preprocess {
     var input: Int = 0  // which of the model's inputs it makes
     var picture = false  // whether raw data are pictures
     var resize: Int?
+    var fit = Fit.shorter
+    var bars: UInt8 = 114  // the grey of what a letterbox fills up
     var crop: Int?
     var colour = Colour.rgb
     var scale: Double = 1
@@ -18,10 +20,31 @@ struct Preprocess {
     /// A picture as the model takes it.
     func of(_ raw: Picture) throws -> [Float] {
         var image = raw
-        if let resize { image = try Resize.shorterSide(image, to: resize) }
+        if let resize { image = try Resize.fitted(image, to: resize, fit, bars: bars) }
         if let crop { image = try image.cropped(to: crop) }
         image = try image.coloured(colour)
         return planes(try normalised(image.bytes.map(Float.init)), image.channels)
+    }
+
+    /// Where a picture lies in the input: there x is `across` * x - `left`, and y `down` * y - `top`.
+    struct Placement {
+        let across: Double
+        let down: Double
+        let left: Int
+        let top: Int
+    }
+
+    /// Of a picture of a size, in pixels.
+    func placement(height: Int, width: Int) -> Placement {
+        let (tall, wide) = resize.map { Resize.size(height, width, to: $0, fit) } ?? (height, width)
+        let side = fit == .letterbox ? resize : crop
+        func begin(_ length: Int) -> Int {
+            guard let side else { return 0 }
+            if length < side { return -((side - length) / 2) }
+            return Int((Double(length - side) / 2).rounded(.toNearestOrEven))
+        }
+        return Placement(
+            across: Double(wide) / Double(width), down: Double(tall) / Double(height), left: begin(wide), top: begin(tall))
     }
 
     /// Audio, or any other numbers, as the model takes them: what only a picture has is not done.

@@ -1,16 +1,40 @@
+/// What `resize` is of: the shorter side; both sides; a square that the picture lies in whole, between bars.
+enum Fit: String {
+    case shorter, stretch, letterbox
+}
+
 /// Bilinear resizing with antialiasing, to the bit as Pillow computes it: each output pixel is a weighted mean of the
 /// input pixels under a triangle, as wide as the scale where a picture shrinks. The weights are whole numbers of
 /// 1 / 2^22; rows come first, then columns, rounded to 8 bits after each.
 enum Resize {
     private static let bits = 32 - 8 - 2
 
-    /// The shorter side as long as `size`, the longer one in proportion, rounded down.
-    static func shorterSide(_ picture: Picture, to size: Int) throws -> Picture {
+    /// By `fit`; a letterbox is filled up with the grey `bars`.
+    static func fitted(_ picture: Picture, to size: Int, _ fit: Fit, bars: UInt8) throws -> Picture {
         guard size >= 1 else { throw PackageError("a side is at least 1 pixel, not \(size)") }
-        let shorter = Double(min(picture.height, picture.width))
-        let height = Int(Double(size * picture.height) / shorter)
-        let width = Int(Double(size * picture.width) / shorter)
-        return try whole(picture, height: height, width: width)
+        let (height, width) = Resize.size(picture.height, picture.width, to: size, fit)
+        let inside = try whole(picture, height: height, width: width)
+        guard fit == .letterbox else { return inside }
+        let step = picture.channels
+        var found = [UInt8](repeating: bars, count: size * size * step)
+        for y in 0..<height {
+            let begin = ((y + (size - height) / 2) * size + (size - width) / 2) * step
+            found.replaceSubrange(begin..<begin + width * step, with: inside.bytes[y * width * step..<(y + 1) * width * step])
+        }
+        return try Picture(bytes: found, height: size, width: size, channels: step)
+    }
+
+    /// The height and width that a picture is resized to.
+    static func size(_ height: Int, _ width: Int, to size: Int, _ fit: Fit) -> (Int, Int) {
+        switch fit {
+        case .stretch: return (size, size)
+        case .letterbox:  // rounded, halves up
+            let longer = max(height, width)
+            return (max(1, (2 * size * height + longer) / (2 * longer)), max(1, (2 * size * width + longer) / (2 * longer)))
+        case .shorter:
+            let shorter = Double(min(height, width))
+            return (Int(Double(size * height) / shorter), Int(Double(size * width) / shorter))
+        }
     }
 
     /// To exactly this size, whatever becomes of the proportions.

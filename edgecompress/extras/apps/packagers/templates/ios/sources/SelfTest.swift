@@ -104,6 +104,7 @@ struct SelfTest {
 
     /// The best class of the answer is called what that of the golden answer is called.
     private func labels() throws -> String {
+        if ModelSpec.boxes != nil { return try thing() }
         guard ModelSpec.classifies else { return "it names no classes" }
         let golden = ModelSpec.goldenOutputs.first { $0.tensor == ModelSpec.scores }
         guard let golden else { throw PackageError("no golden output has the scores") }
@@ -113,6 +114,18 @@ struct SelfTest {
             throw PackageError("the best class is not that of the golden answer")
         }
         return "the best class is the golden one"
+    }
+
+    /// What a detector is surest of is called what it was called in the golden answer.
+    private func thing() throws -> String {
+        var golden = [Data](repeating: Data(), count: ModelSpec.outputs.count)
+        for item in ModelSpec.goldenOutputs {
+            let spec = ModelSpec.outputs[item.tensor]
+            golden[item.tensor] = try spec.stored(Numbers.floats(model.golden(item), item.dtype))
+        }
+        let sides = try [answered(), golden].map { try model.boxes($0, picture: nil).first.map { model.label($0.index) } }
+        guard sides[0] == sides[1] else { throw PackageError("what it is surest of is not that of the golden answer") }
+        return sides[0] == nil ? "it finds nothing, as in the golden answer" : "it is surest of what the golden answer is"
     }
 
     private func best(_ scores: [Float]) -> Int? {

@@ -1,8 +1,10 @@
 package ai.edgecompress.model;
 
+import ai.edgecompress.processing.Boxes;
 import ai.edgecompress.processing.Image;
 import ai.edgecompress.processing.Softmax;
 import ai.edgecompress.processing.TopK;
+import ai.edgecompress.processing.Turn;
 import android.content.Context;
 import android.graphics.Bitmap;
 import java.io.Closeable;
@@ -80,6 +82,29 @@ final class Model implements Closeable {
         List<Prediction> found = new ArrayList<>();
         for (int index : TopK.of(scores, Facts.whole(spec.postprocess.get("top_k")))) {
             found.add(new Prediction(index, labels.of(index), sure[index]));
+        }
+        return Collections.unmodifiableList(found);
+    }
+
+    /** The things in a picture; `degrees`: how far it must be turned clockwise to be upright. */
+    List<Detection> detect(Bitmap bitmap, int degrees) throws IOException {
+        Image image = Pictures.of(bitmap, spec.channels());
+        int turns = Turn.quarters(degrees);
+        Image upright = Turn.of(image, turns);
+        float[][] outputs = run(spec.preprocess().of(upright));
+        List<Detection> found = new ArrayList<>();
+        for (Boxes.Box box : spec.boxes().of(outputs, spec.shapes(), new int[] {upright.height, upright.width}, spec.preprocess())) {
+            double[] corners = Turn.back(box.corners, turns, image.height, image.width);
+            found.add(new Detection(box.index, labels.of(box.index), box.score, corners));
+        }
+        return Collections.unmodifiableList(found);
+    }
+
+    /** Of the one input, as the model takes it; corners in its pixels. */
+    List<Detection> detect(float[] input) throws IOException {
+        List<Detection> found = new ArrayList<>();
+        for (Boxes.Box box : spec.boxes().of(run(input), spec.shapes(), null, null)) {
+            found.add(new Detection(box.index, labels.of(box.index), box.score, box.corners));
         }
         return Collections.unmodifiableList(found);
     }

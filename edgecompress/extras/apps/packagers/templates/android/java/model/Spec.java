@@ -1,5 +1,6 @@
 package ai.edgecompress.model;
 
+import ai.edgecompress.processing.Boxes;
 import ai.edgecompress.processing.Colour;
 import ai.edgecompress.processing.Golden;
 import ai.edgecompress.processing.Json;
@@ -73,6 +74,7 @@ final class Spec {
         Map<String, Object> how = Facts.table(facts.get("preprocess"));
         Preprocess found = new Preprocess()
                 .resize(Facts.whole(how.get("resize")))
+                .fit(how.containsKey("fit") ? (String) how.get("fit") : "shorter", Facts.whole(how.get("bars")))
                 .crop(Facts.whole(how.get("crop")))
                 .colour(Colour.valueOf((String) how.get("colour")))
                 .scale(((Number) how.get("scale")).doubleValue())
@@ -116,6 +118,52 @@ final class Spec {
     /** Whether the model's answer is scores of classes. */
     boolean classifies() {
         return "classify".equals(postprocess.get("task"));
+    }
+
+    /** Whether the model's answer is boxes. */
+    boolean detects() {
+        return "detect".equals(postprocess.get("task"));
+    }
+
+    /** How boxes are read out of the outputs. */
+    Boxes boxes() {
+        Map<String, Object> how = Facts.table(postprocess.get("detect"));
+        int background = how.get("background") == null ? -1 : Facts.whole(how.get("background"));
+        double least = ((Number) how.get("least")).doubleValue();
+        double overlap = ((Number) how.get("overlap")).doubleValue();
+        Boxes found = new Boxes(columns(how.get("boxes")), columns(how.get("scores")), columns(how.get("classes")))
+                .scored((String) how.get("kind"), background, (Boolean) how.get("anything"))
+                .written((String) how.get("format"), "shares".equals(how.get("unit")), (Boolean) how.get("listed"))
+                .limits(least, overlap);
+        if (how.get("size") != null) {
+            List<Number> size = Facts.numbers(how.get("size"));
+            found.input(size.get(0).intValue(), size.get(1).intValue());
+        }
+        return found;
+    }
+
+    private Boxes.Columns columns(Object told) {
+        Map<String, Object> one = Facts.table(told);
+        return one == null
+                ? null
+                : new Boxes.Columns(
+                        at(outputs, one.get("name")),
+                        Facts.whole(one.get("axis")),
+                        Facts.whole(one.get("first")),
+                        Facts.whole(one.get("end")));
+    }
+
+    /** The shape of each output. */
+    int[][] shapes() {
+        int[][] found = new int[outputs.size()][];
+        for (int i = 0; i < found.length; i++) {
+            long[] shape = outputs.get(i).shape;
+            found[i] = new int[shape.length];
+            for (int axis = 0; axis < shape.length; axis++) {
+                found[i][axis] = Math.toIntExact(shape[axis]);
+            }
+        }
+        return found;
     }
 
     /** The output that holds the scores. */

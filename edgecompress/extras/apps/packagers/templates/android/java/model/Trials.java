@@ -1,5 +1,6 @@
 package ai.edgecompress.model;
 
+import ai.edgecompress.processing.Boxes;
 import ai.edgecompress.processing.Golden;
 import ai.edgecompress.processing.Image;
 import ai.edgecompress.processing.Json;
@@ -178,6 +179,9 @@ final class Trials {
     }
 
     private String labels() throws IOException, SelfTest.Wrong {
+        if (spec.detects()) {
+            return surest();
+        }
         if (!spec.classifies()) {
             return "nothing to do: the model's answer is no scores of classes";
         }
@@ -189,6 +193,25 @@ final class Trials {
             throw new SelfTest.Wrong("the golden answer is '" + wanted + "', this one '" + found + "'");
         }
         return "'" + found + "'";
+    }
+
+    /** What a detector is surest of has the label that it had. */
+    private String surest() throws IOException, SelfTest.Wrong {
+        float[][] golden = new float[spec.outputs.size()][];
+        for (int i = 0; i < golden.length; i++) {
+            golden[i] = wanted(golden("outputs", spec.outputs.get(i).name));
+        }
+        String wanted = first(golden);
+        String found = first(answers());
+        if (!wanted.equals(found)) {
+            throw new SelfTest.Wrong("the golden answer finds " + wanted + ", this one " + found);
+        }
+        return "it finds " + found;
+    }
+
+    private String first(float[][] outputs) throws IOException {
+        List<Boxes.Box> found = spec.boxes().of(outputs, spec.shapes(), null, null);
+        return found.isEmpty() ? "nothing" : "'" + label(found.get(0).index) + "'";
     }
 
     private String label(int index) throws IOException {

@@ -1,13 +1,30 @@
 package ai.edgecompress.processing;
 
 /**
- * From raw data to a model's input, in this order: resize (the shorter side), crop (the centre), colour, x * scale,
- * (x - mean) / std, layout; of audio: spectrogram, x * scale, (x - mean) / std. What is not set is not done.
+ * From raw data to a model's input, in this order: resize, crop (the centre), colour, x * scale, (x - mean) / std,
+ * layout; of audio: spectrogram, x * scale, (x - mean) / std. What is not set is not done.
  *
  * <pre>new Preprocess().resize(256).crop(224).scale(1 / 255.0).mean(0.5).std(0.25).layout(Layout.NCHW)</pre>
  */
 public final class Preprocess {
+    /** Where a picture lies in the input: there x is `across` * x - `left`, and y `down` * y - `top`. */
+    static final class Placement {
+        final double across;
+        final double down;
+        final int left;
+        final int top;
+
+        Placement(double across, double down, int left, int top) {
+            this.across = across;
+            this.down = down;
+            this.left = left;
+            this.top = top;
+        }
+    }
+
     private int resize;
+    private String fit = "shorter";
+    private int bars;
     private int crop;
     private Colour colour = Colour.RGB;
     private double scale = 1;
@@ -19,6 +36,16 @@ public final class Preprocess {
     /** The shorter side, in pixels. */
     public Preprocess resize(int pixels) {
         resize = pixels;
+        return this;
+    }
+
+    /**
+     * What `resize` is: "shorter", of the shorter side; "stretch", of both sides; "letterbox", of a square that the
+     * picture lies in whole, between bars of the grey 0 to 255.
+     */
+    public Preprocess fit(String what, int grey) {
+        fit = what;
+        bars = grey;
         return this;
     }
 
@@ -66,11 +93,26 @@ public final class Preprocess {
 
     /** A picture as the model takes it, in its layout. Throws IllegalArgumentException for one that it does not fit. */
     public float[] of(Image picture) {
-        Image image = resize > 0 ? Resize.shorterSide(picture, resize) : picture;
+        Image image = resize > 0 ? Resize.fitted(picture, resize, fit, bars) : picture;
         image = crop > 0 ? Crop.centre(image, crop) : image;
         image = arithmetic() ? image : colour.of(image);
         float[] numbers = numbers(image.floats(), image.channels);
         return layout == null ? numbers : layout.of(numbers, image.channels);
+    }
+
+    /** Where a picture of a size lies in the input that it becomes. */
+    Placement placement(int height, int width) {
+        int[] fitted = resize > 0 ? Resize.size(height, width, resize, fit) : new int[] {height, width};
+        int side = fit.equals("letterbox") ? resize : crop;
+        return new Placement(
+                (double) fitted[1] / width, (double) fitted[0] / height, begin(fitted[1], side), begin(fitted[0], side));
+    }
+
+    private static int begin(int length, int side) {
+        if (side == 0) {
+            return 0;
+        }
+        return length >= side ? (int) Math.rint((length - side) / 2.0) : -((side - length) / 2);
     }
 
     /** Audio of 16 bits as the model takes it. */

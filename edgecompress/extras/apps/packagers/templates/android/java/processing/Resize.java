@@ -11,16 +11,45 @@ public final class Resize {
 
     private Resize() {}
 
-    /** The shorter side as long as `size`, the longer one in proportion, rounded down. */
-    public static Image shorterSide(Image image, int size) {
+    /**
+     * "shorter": the shorter side as long as `size`, the longer one in proportion, rounded down; "stretch": both sides;
+     * "letterbox": the longer side, in the middle of a square between bars of the grey `bars`.
+     */
+    public static Image fitted(Image image, int size, String fit, int bars) {
+        int[] found = size(image.height, image.width, size, fit);
+        Image inside = to(image, found[0], found[1]);
+        if (!fit.equals("letterbox")) {
+            return inside;
+        }
+        byte[] bytes = new byte[size * size * image.channels];
+        java.util.Arrays.fill(bytes, (byte) bars);
+        int row = inside.width * image.channels;
+        int top = (size - inside.height) / 2;
+        int left = (size - inside.width) / 2;
+        for (int y = 0; y < inside.height; y++) {
+            System.arraycopy(inside.bytes, y * row, bytes, ((top + y) * size + left) * image.channels, row);
+        }
+        return new Image(bytes, size, size, image.channels);
+    }
+
+    /** {height, width} that a picture is resized to. */
+    static int[] size(int height, int width, int size, String fit) {
         if (size < 1) {
             throw new IllegalArgumentException("a side is at least 1 pixel, not " + size);
         }
-        int shorter = Math.min(image.height, image.width);
-        double scaled = shorter;
-        int height = (int) ((double) ((long) size * image.height) / scaled);
-        int width = (int) ((double) ((long) size * image.width) / scaled);
-        return to(image, height, width);
+        if (fit.equals("stretch")) {
+            return new int[] {size, size};
+        }
+        if (fit.equals("letterbox")) {
+            long longer = Math.max(height, width);
+            int tall = (int) Math.max(1, (2L * size * height + longer) / (2 * longer));
+            int wide = (int) Math.max(1, (2L * size * width + longer) / (2 * longer));
+            return new int[] {tall, wide};
+        }
+        double shorter = Math.min(height, width);
+        int tall = (int) ((double) ((long) size * height) / shorter);
+        int wide = (int) ((double) ((long) size * width) / shorter);
+        return new int[] {tall, wide};
     }
 
     /** To exactly this size, whatever becomes of the proportions. */

@@ -1,0 +1,169 @@
+"""Packages of a detector: boxes in pixels of the user's picture, in a board's Python, in Java and in a browser."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import android_packages
+import numpy as np
+import package_detector
+import package_web
+import pytest
+from package_detector import HEIGHT, LABELS, THINGS, WIDTH
+from PIL import Image
+
+from edgecompress.core.errors import InputError
+from edgecompress.core.json import read_json
+from edgecompress.extras.apps import archive, package, verify
+
+pytestmark = pytest.mark.slow
+Found = list[tuple[str, float, list[float]]]
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return package_detector.shipped(tmp_path_factory.mktemp("squares") / "dist")
+
+
+@pytest.fixture(scope="module")
+def board(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree of a board's package."""
+    folder = tmp_path_factory.mktemp("board")
+    file = package.package(shipped, "tar", folder / "package.tar.gz", {"wheels": False})
+    assert [check for check in verify.verify(file) if check.status == "fail"] == []
+    (folder / "opened").mkdir()
+    archive.unpack(file, folder / "opened")
+    return archive.top(folder / "opened", file)
+
+
+def run(root: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-B", str(root / "run.pyz"), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def drawn(folder: Path, name: str = "picture.png", picture: np.ndarray[Any, Any] | None = None) -> Path:
+    Image.fromarray(package_detector.picture() if picture is None else picture).save(folder / name)
+    return folder / name
+
+
+def right(found: Found) -> None:
+    """The two squares where they are, each with its name."""
+    assert sorted(label for label, *_ in found) == ["blue", "red"]
+    for label, score, box in found:
+        assert score > 0.9
+        assert np.abs(np.array(box) - THINGS[LABELS.index(label)]).max() < 0.01, (label, box)
+
+
+# --------------------------------------------------------------------------- the card
+
+
+def test_the_card_tells_how_boxes_are_read(board: Path) -> None:
+    card = read_json(board / "model_card.json", 1 << 20)
+    told = card["postprocess"]
+    assert (told["task"], told["output"], told["detect"]["format"], told["detect"]["unit"]) == (
+        *("detect", "scores", "yxyx", "shares"),
+    )
+    assert told["detect"]["size"] == [32, 32] and card["preprocess"]["fit"] == "letterbox"
+    assert json.loads((board / "payload" / "labels.json").read_text()) == list(LABELS)
+
+
+def test_labels_are_those_of_the_boxes_classes(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="2 labels for the 3 classes of 'scores'"):
+        package.package(
+            package_detector.shipped(tmp_path / "dist", ("a", "b")), "tar", tmp_path / "x", {"wheels": False}
+        )
+
+
+# --------------------------------------------------------------------------- a board
+
+
+def test_a_board_finds_things_in_pixels_of_the_picture_and_draws_them(board: Path, tmp_path: Path) -> None:
+    done = run(board, "predict", drawn(tmp_path), "--draw", tmp_path / "found.png")
+    assert done.returncode == 0, done.stderr
+    right([(each["label"], each["probability"], each["box"]) for each in json.loads(done.stdout)["detections"]])
+    before, after = (np.asarray(Image.open(tmp_path / name)).astype(int) for name in ("picture.png", "found.png"))
+    changed = np.argwhere((before != after).any(-1))
+    assert after.shape == before.shape and len(changed) > 60  # two frames at least
+    x1, y1, x2, y2 = THINGS[0]
+    assert (before != after)[y1, x1 : x2 - 1].any(-1).all() and (before != after)[y1 : y2 - 1, x1].any(-1).all()
+
+
+def test_a_board_says_what_cannot_be_drawn(board: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "ready.npy", np.zeros((1, 3, 32, 32), np.float32))
+    done = run(board, "predict", "--ready", tmp_path / "ready.npy", "--draw", tmp_path / "x.png")
+    assert done.returncode == 2 and "--draw: draws the boxes of a detector into a picture" in done.stderr
+    assert done.stderr.count("\n") == 1
+    done = run(board, "predict", drawn(tmp_path), "--draw", tmp_path / "nowhere" / "x.png")
+    assert done.returncode == 2 and "No such file" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_nothing_is_found_in_grey(board: Path, tmp_path: Path) -> None:
+    done = run(board, "predict", drawn(tmp_path, picture=package_detector.picture({})))
+    assert json.loads(done.stdout) == {"detections": []}
+    steps = json.loads(run(board, "self-test").stdout)
+    assert all(step["ok"] for step in steps) and "the best class is '" in steps[-1]["detail"]
+
+
+# --------------------------------------------------------------------------- Android, on a JVM
+
+
+@pytest.mark.jdk
+def test_android_finds_them_also_in_a_picture_that_is_turned(shipped: Path, tmp_path: Path) -> None:
+    opened = android_packages.packed(shipped, tmp_path)
+    jvm = android_packages.jvm(opened, tmp_path / "jvm", "onnx")
+    assert android_packages.steps(jvm("selftest", [opened.assets])[0]) == android_packages.PASSES
+    for degrees, line in zip((0, 90, 180, 270), jvm("detect", [opened.assets])[0].split("; "), strict=True):
+        found = re.findall(r"(\w+) ([0-9.E-]+) \[([0-9., E-]+)\]", line)
+        boxes = [(label, float(score), [float(x) for x in box.split(", ")]) for label, score, box in found]
+        right([(label, score, upright(box, degrees)) for label, score, box in boxes])
+
+
+def upright(box: list[float], degrees: int) -> list[float]:
+    """A box of a picture that must be turned clockwise by so much, as it is in the upright one."""
+    x1, y1, x2, y2 = box
+    if degrees == 90:  # the picture given is the upright one turned counterclockwise
+        return [HEIGHT_OF[90] - y2, x1, HEIGHT_OF[90] - y1, x2]
+    if degrees == 180:
+        return [WIDTH - x2, HEIGHT - y2, WIDTH - x1, HEIGHT - y1]
+    return [y1, WIDTH_OF[270] - x2, y2, WIDTH_OF[270] - x1] if degrees == 270 else box
+
+
+HEIGHT_OF, WIDTH_OF = {90: WIDTH}, {270: HEIGHT}  # of the pictures that are given turned
+
+
+# --------------------------------------------------------------------------- a browser
+
+
+@pytest.mark.ortweb
+@pytest.mark.browser
+def test_the_page_draws_boxes_over_a_picture(browser: Any, shipped: Path, tmp_path: Path) -> None:
+    root = package_web.packed(shipped, tmp_path)
+    with package_web.serving() as served:
+        page = package_web.opened(browser, served.add("squares", root))
+        assert page.texts("#steps .mark") == ["✓"] * 4 and page.console == []
+        assert sorted(page.texts("#classes .name")) == ["blue", "red"]
+        large = package_detector.picture().repeat(3, 0).repeat(3, 1)
+        package_web.drop(page, "mine.png", drawn(tmp_path, picture=large).read_bytes())
+        package_web.wait(browser, "return document.getElementById('caption').textContent.startsWith('mine.png')")
+        package_web.wait(browser, "return document.getElementById('timing').textContent.includes('2 things')")
+        shot = "return document.getElementById('canvas').toDataURL('image/png')"
+        seen = np.asarray(Image.open(io.BytesIO(base64.b64decode(browser.execute_script(shot).partition(",")[2]))))
+        assert seen.shape[:2] == (3 * HEIGHT, 3 * WIDTH)
+        for x1, _, x2, y2 in (np.array(box) * 3 for box in THINGS.values()):
+            edge = seen[y2 - 1, x1 + 4 : x2 - 4, :3].astype(int)  # below it no word is written
+            assert np.ptp(edge, axis=0).max() < 30 and not (edge == [128] * 3).any()
+        found = page.asked(
+            "const model = await wrapper.default.load();"
+            "const rgb = Uint8Array.from(atob(given[0]), c => c.charCodeAt(0));"
+            "const found = await model.detect({data: rgb, width: given[2], height: given[1], channels: 3});"
+            "return found.map(({label, score, box}) => [label, score, box]);",
+            *(base64.b64encode(package_detector.picture().tobytes()).decode(), HEIGHT, WIDTH),
+        )
+        right([(label, score, box) for label, score, box in found])
