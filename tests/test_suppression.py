@@ -127,6 +127,6 @@ def test_such_a_file_ships_and_its_package_tells_boxes(tmp_path: Path) -> None:
     )  # fmt: skip
     report = done.read_report()
     assert done.exit_code == 0 and any("net ends before its NonMax" in note["text"] for note in report["notes"])
-    detector = report["variants"][0]["verify"]["detector"]
+    detector = report["detections"]["read"]
     assert (detector["format"], detector["unit"], detector["scores"]["axis"]) == ("xyxy", "pixels", 1)
     assert "What it finds" in (tmp_path / "dist" / "report.md").read_text()

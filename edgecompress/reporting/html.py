@@ -170,7 +170,7 @@ def _sections(report: Report) -> list[Raw]:
         ),
         section(
             "Accuracy and outputs",
-            *_titled(report, environment.agreed, tables.precisions, tables.metrics, tables.outputs, tables.detector),
+            *_titled(report, environment.agreed, tables.precisions, tables.metrics, tables.outputs),
             more("Every check", rows(tables.checks)),
         ),
         section("Memory", rows(tables.memory), *_inside(report, "memory", fig)),

@@ -59,7 +59,6 @@ PROOF = (
     tables.precisions,
     tables.metrics,
     tables.outputs,
-    tables.detector,
     tables.checks,
     tables.fallback,
     estimates.left,

@@ -147,8 +147,6 @@ class Metric(Part):
 class Verification(Part):
     """What verify found of the outputs. `defaults` is None where the runtime has no settings.
 
-    `detector`: how boxes are read out of its outputs (data.detection_layout.Layout); None where it is no detector.
-
     `right`: which items the artifact has right, a bit each, the first one the highest; `scores`: of another metric the
     score of each, float32 in base64. So two reports are compared item by item.
     """
@@ -163,7 +161,6 @@ class Verification(Part):
     scores: Annotated[str, Meta(pattern="^[A-Za-z0-9+/]*={0,2}$")] | None = None
     lost: str | None = None
     defaults: Defaults | None = None
-    detector: Table | None = None
 
 
 class Operator(Part):

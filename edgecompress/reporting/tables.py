@@ -239,24 +239,6 @@ def metrics(report: Report) -> TextTable:
     return TextTable("The task", head, tuple(rows), empty="The source has no metric.")
 
 
-def detector(report: Report) -> TextTable:
-    """How the boxes of a detector were read, of its first verified variant; no row for another net."""
-    head = ("boxes and scores", "read as", "and")
-    told = next((v.verify.detector for v in deltas.ordered(report) if v.verify and v.verify.detector), None)
-    if told is None:
-        return TextTable("What it finds", head, ())
-    how = told["by"] if told["by"].startswith("declared") else f"{told['by']}; detect in the source says otherwise"
-    listed = "a list, nothing overlaps" if told["listed"] else f"one thing from an IoU of {told['overlap']:g} on"
-    background = "" if told["background"] is None else f", class {told['background']} the background"
-    rows = [
-        (told["boxes"]["name"], f"{told['format']}, {told['unit']} of the input", how),
-        (told["scores"]["name"], f"{told['kind']}{background}", f"found from {told['least']:g} on; {listed}"),
-    ]
-    if told["classes"]:
-        rows.append((told["classes"]["name"], "the number of the class", ""))
-    return TextTable("What it finds", head, tuple(rows))
-
-
 def checks(report: Report) -> TextTable:
     """Each promise of each variant."""
     head = ("variant", "check", "kept", "what it says")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SVG = "http://www.w3.org/2000/svg"
+LINK = "{http://www.w3.org/1999/xlink}href"
 WIDTH = 340
 Spec = dict[str, Any]
 FONT = "Arial, 'Helvetica Neue', Helvetica, 'Liberation Sans', sans-serif"  # all as wide as what Vega measures with
@@ -64,6 +65,8 @@ def svg(spec: Spec, name: str) -> str:
 
     root = ElementTree.fromstring(vl_convert.vegalite_to_svg(spec))
     for element in root.iter():
+        if picture := element.attrib.pop(LINK, ""):  # HTML knows no other prefix than xlink, and needs none
+            element.set("href", picture)
         _own_ids(element, name)
         _titled(element)
     _without_hidden(root)

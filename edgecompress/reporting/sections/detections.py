@@ -1,0 +1,209 @@
+"""What a detector finds: how its boxes are read, and pictures with those of the source beside those of what ships."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from edgecompress.core import config
+from edgecompress.core.errors import MissingDependency
+from edgecompress.core.model import Artifact, Request
+from edgecompress.core.settings import Preprocess
+from edgecompress.data import detection_layout, preprocess, tensors
+from edgecompress.data.found_boxes import ONE_THING, Detections, overlaps
+from edgecompress.reporting.figure_style import Figure, Panel
+from edgecompress.reporting.model import Report
+from edgecompress.reporting.model_numbers import Count, Part
+from edgecompress.reporting.request import ReportRequest
+from edgecompress.reporting.tables import TextTable
+from edgecompress.reporting.vega import CONFIG, Spec, described, layer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+TITLE = "What it finds"
+KEY = "detections"
+ORDER = 15
+SHOWN = 10  # items
+SIDE = 220  # pixels of a picture in the report
+ANSWERS = "answers"  # the folder of a verdict that holds what the artifact answered to the first items
+BOTH, ALONE = "#2a9d5c", "#e0533d"  # colours of boxes
+_CAPTION = (
+    "Of the first {count} test items those where the boxes differ most: the source's, and those of {variant}. Green: "
+    "both have it (an IoU of 0.5 and more, the same class); red: one has it alone."
+)
+
+
+class Box(Part):
+    """A thing: corners in pixels of the input; whether the other side has it, too."""
+
+    index: int
+    score: float
+    corners: Annotated[list[float], Meta(min_length=4, max_length=4)]
+    shared: bool
+
+
+class Item(Part):
+    """A test item, its picture as a JPEG in base64, and what both sides find in it."""
+
+    item: Count
+    width: Count
+    height: Count
+    picture: Annotated[str, Meta(pattern="^[A-Za-z0-9+/]*={0,2}$", max_length=1 << 20)]
+    source: list[Box]
+    shipped: list[Box]
+
+
+class Data(Part):
+    """How boxes are read (data.detection_layout.Layout, and who says so), and items, the worst first."""
+
+    read: dict[str, Any]
+    count: Count = 0
+    items: list[Item] = msgspec.field(default_factory=list)
+
+
+def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
+    """Of the variant that ships; None where it is no detector."""
+    name = report.choice.variant
+    verdict, artifact = (request.inputs.get(f"{name}/{role}") for role in ("verdict", "artifact"))
+    if verdict is None or artifact is None or not (told := verdict.facts.get("detector")):
+        return None
+    golden, samples = request.inputs.get("golden"), request.inputs.get("samples")
+    if golden is None or samples is None or not (verdict.path / ANSWERS).is_dir():
+        return Data(told)
+    layout = detection_layout.Layout.read({key: value for key, value in told.items() if key != "by"})
+    names = [spec.name for spec in artifact.outputs if not spec.feeds]
+    theirs = {each: tensors.load(verdict, ANSWERS, each) for each in names}
+    count = len(next(iter(theirs.values())))
+    own = [spec.name for spec in golden.outputs]
+    pairs = zip(names, names if {*names} <= {*own} else own, strict=False)
+    ours = {each: tensors.load(golden, "test", source)[:count] for each, source in pairs}
+    pictures = _pictures(samples, count)
+    if pictures is None:
+        return Data(told, count)
+    size = pictures.shape[1:3]
+    sides = [[*layout.found(arrays, slice(0, count), layout.least)] for arrays in (ours, theirs)]
+    placed = [[detection_layout.in_picture(each, layout, size, None, None) for each in side] for side in sides]
+    every = [_item(i, pictures[i], *both) for i, both in enumerate(zip(*placed, strict=True))]
+    worst = sorted(every, key=lambda each: -sum(not box.shared for box in (*each.source, *each.shipped)))[:SHOWN]
+    for each in worst:
+        each.picture = _jpeg(pictures[each.item])
+    return Data(told, count, worst)
+
+
+def _item(number: int, picture: np.ndarray, ours: Detections, theirs: Detections) -> Item:
+    near = overlaps(ours.corners, theirs.corners) * (ours.classes[:, None] == theirs.classes)
+    both = near.max(1, initial=0.0) >= ONE_THING, near.max(0, initial=0.0) >= ONE_THING
+    boxes = [
+        [
+            Box(int(index), round(float(score), 4), [round(float(x), 2) for x in corners], bool(shared))
+            for index, score, corners, shared in zip(side.classes, side.scores, side.corners, has, strict=True)
+        ]
+        for side, has in zip((ours, theirs), both, strict=True)
+    ]
+    return Item(number, picture.shape[1], picture.shape[0], "", *boxes)
+
+
+def _pictures(samples: Artifact, count: int) -> np.ndarray | None:
+    """The first test items as they look, uint8 [n, height, width, 3]; None where no input is a picture."""
+    import numpy as np
+
+    told: Mapping[str, Any] | None = samples.facts.get("preprocess")
+    how = config.build(Preprocess, told, "preprocess") if told else Preprocess()
+    spec = next((s for s in samples.inputs if len(s.shape) == 4 and how.input in ("", s.name)), None)
+    if spec is None:
+        return None
+    rows = tensors.load(samples, "test", spec.name)[:count].astype(np.float64)
+    first = (how.layout or spec.layout or ("NCHW" if rows.shape[1] in (1, 3) else "NHWC")) == "NCHW"
+    rows = rows.transpose(0, 2, 3, 1) if first else rows
+    if rows.shape[-1] not in (1, 3):
+        return None
+    if how.mean or how.std or how.scale != 1:
+        rows = (rows * np.array(how.std or (1.0,)) + np.array(how.mean or (0.0,))) / how.scale
+    elif rows.max() <= 1 or rows.min() < 0:  # whose scale nobody told
+        rows = (rows - rows.min()) / (np.ptp(rows) or 1.0) * 255
+    rows = rows[..., ::-1] if how.colour == "BGR" else rows
+    return np.clip(np.rint(rows), 0, 255).astype(np.uint8).repeat(3 // rows.shape[-1], -1)
+
+
+def _jpeg(picture: np.ndarray) -> str:
+    """In base64, so large as it is shown; "" without Pillow."""
+    try:
+        image = preprocess.pil().fromarray(picture)
+    except MissingDependency:
+        return ""
+    image.thumbnail((2 * SIDE, 2 * SIDE))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=80)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+# --------------------------------------------------------------------------- shown
+
+
+def tables(report: Report) -> list[TextTable]:
+    """How boxes are read; no row for what is no detector."""
+    head = ("boxes and scores", "read as", "and")
+    if (data := _data(report)) is None:
+        return [TextTable(TITLE, head, ())]
+    told = data.read
+    how = told["by"] if told["by"].startswith("declared") else f"{told['by']}; detect in the source says otherwise"
+    listed = "a list, nothing overlaps" if told["listed"] else f"one thing from an IoU of {told['overlap']:g} on"
+    background = "" if told["background"] is None else f", class {told['background']} the background"
+    rows = [
+        (told["boxes"]["name"], f"{told['format']}, {told['unit']} of the input", how),
+        (told["scores"]["name"], f"{told['kind']}{background}", f"found from {told['least']:g} on; {listed}"),
+    ]
+    if told["classes"]:
+        rows.append((told["classes"]["name"], "the number of the class", ""))
+    return [TextTable(TITLE, head, tuple(rows))]
+
+
+def figures(report: Report) -> list[Figure]:
+    """Each item twice: with the source's boxes, and with those of what ships."""
+    data, variant = _data(report), report.choice.variant
+    if data is None or not data.items:
+        return []
+    labels = [str(label) for label in (report.data or {}).get("label_names") or report.source.get("labels") or ()]
+    panels = [
+        Panel(f"item {each.item}: {side}", _drawn(each, boxes, labels))
+        for each in data.items
+        for side, boxes in (("the source", each.source), (variant, each.shipped))
+    ]
+    caption = _CAPTION.format(count=data.count, variant=variant)
+    return [Figure("detections", "What the source finds, and what ships", caption, tuple(panels))]
+
+
+def _data(report: Report) -> Data | None:
+    return report.rest.get(KEY)
+
+
+def _drawn(item: Item, boxes: list[Box], labels: list[str]) -> Spec:
+    wide, high = SIDE, max(1, round(SIDE * item.height / max(1, item.width)))
+    axes = {
+        name: {"field": name, "type": "quantitative", "axis": None, "scale": {"domain": [0, end], "reverse": turned}}
+        for names, end, turned in ((("x", "x2"), item.width, False), (("y", "y2"), item.height, True))
+        for name in names[:1]
+    }
+    values = [
+        {"x": b.corners[0], "y": b.corners[1], "x2": b.corners[2], "y2": b.corners[3]}
+        | {"colour": BOTH if b.shared else ALONE}
+        | {"says": f"{labels[b.index] if 0 <= b.index < len(labels) else b.index} {100 * b.score:.0f} %"}
+        for b in boxes
+    ]
+    colour = {"field": "colour", "type": "nominal", "scale": None, "legend": None}
+    ends = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
+    outline = {"type": "rect", "fillOpacity": 0, "strokeWidth": 2}
+    layers = [described(values, outline, "box", stroke=colour, **axes, **ends)]
+    words = {"type": "text", "align": "left", "baseline": "bottom", "dx": 1, "dy": -1, "fontSize": 10}
+    layers.append(layer(values, words, text={"field": "says"}, color=colour, **axes))
+    if item.picture:
+        image = {"type": "image", "url": f"data:image/jpeg;base64,{item.picture}", "aspect": False}
+        image |= {"width": wide, "height": high, "align": "left", "baseline": "top"}
+        layers.insert(0, layer([{}], image, x={"value": 0}, y={"value": 0}))
+    return {"width": wide, "height": high, "padding": 0, "config": CONFIG, "layer": layers}
