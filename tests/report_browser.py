@@ -16,7 +16,8 @@ Report = Mapping[str, Any]
 CHROMIUM, DRIVER = shutil.which("chromium") or "", shutil.which("chromedriver") or ""
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars"
+    "--disable-component-update --disable-sync --hide-scrollbars --use-fake-device-for-media-stream "
+    "--use-fake-ui-for-media-stream"
 )
 MODES = {"light": ("light", 1200), "dark": ("dark", 1200), "narrow": ("light", 400), "narrow-dark": ("dark", 400)}
 

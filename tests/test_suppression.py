@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import edgecompress
+from edgecompress.cli.main import main
 from edgecompress.core.settings import Detect
 from edgecompress.data import detections
 from edgecompress.engines.onnx import suppression
@@ -130,3 +131,20 @@ def test_such_a_file_ships_and_its_package_tells_boxes(tmp_path: Path) -> None:
     detector = report["detections"]["read"]
     assert (detector["format"], detector["unit"], detector["scores"]["axis"]) == ("xyxy", "pixels", 1)
     assert "What it finds" in (tmp_path / "dist" / "report.md").read_text()
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_init_proposes_what_to_declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joined: bool) -> None:
+    monkeypatch.chdir(tmp_path)
+    if joined:
+        given = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 7, 100))
+        gives = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 7, 100))
+        graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "net", [given], [gives])
+        opset = [helper.make_opsetid("", 17)]
+        onnx.save_model(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "net.onnx")
+    else:
+        net(tmp_path / "net.onnx")
+    assert main(["init", "--source", "net.onnx"]) == 0
+    boxes, scores, form = ("y", "y", "cxcywh") if joined else ("boxes", "scores", "xyxy")
+    line = f'# detect = {{ boxes = "{boxes}", scores = "{scores}", format = "{form}" }}'
+    assert line in Path("net.toml").read_text(encoding="utf-8").splitlines()

@@ -17,6 +17,10 @@ from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import Options
 
 COLOURS = (1, 3, 4)  # channels of a picture
+BOX, PLACES = (
+    4,
+    8,
+)  # numbers of a box; times as many places as numbers of each has an output that holds boxes and scores
 REAL, WHOLE = "rng.standard_normal({0}).astype({1})", "rng.integers(0, {2}, {0}).astype({1})"
 HIGHEST = {"uint8": 256, "int8": 128}  # ids and masks: 0 and 1 are always there
 
@@ -85,7 +89,28 @@ def _remarks(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str
     lines = [
         f"\n# {side} of the model:\n" + "".join(f"# {s.name}: {_words(s)}\n" for s in each) for side, each in sides
     ]
+    if boxes := _boxes(outputs):
+        how = f'detect = {{ boxes = "{boxes[0]}", scores = "{boxes[1]}", format = "{boxes[2]}" }}'
+        lines.append(
+            f"\n# By their shapes these may be a detector's; write them so (or yxyx, xywh, xyxy, cxcywh):\n# {how}\n"
+        )
     return "".join(lines)
+
+
+def _boxes(outputs: Sequence[TensorSpec]) -> tuple[str, str, str] | None:
+    """What may be boxes, what may be their scores, and how most nets with such outputs write boxes."""
+    known = {s.name: [size for size in s.shape[1:] if isinstance(size, int)] for s in outputs}
+    sizes = {s.name: known[s.name] for s in outputs if len(known[s.name]) == len(s.shape) - 1}
+    for name, shape in sizes.items():
+        if len(shape) == 2 and BOX in shape:
+            places = shape[1 - shape.index(BOX)]
+            for other, beside in sizes.items():
+                if other != name and len(beside) in (1, 2) and places in beside:
+                    return name, other, "xyxy"
+    for name, shape in sizes.items():
+        if len(shape) == 2 and (few := min(shape)) > BOX and max(shape) > PLACES * few:
+            return name, name, "cxcywh"
+    return None
 
 
 def _numbers(spec: TensorSpec) -> str:

@@ -43,6 +43,9 @@ ROLES: dict[str, _tail.Role] = {
     "softmax": "softmax",
     "cat": "join",
     "stack": "join",
+    "mul": "scale",
+    "sum": "sum",
+    "exp": "grow",
 }
 
 Quantizer = Literal["xnnpack", "litert"]

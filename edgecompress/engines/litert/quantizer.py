@@ -44,6 +44,9 @@ ROLES: dict[str, _tail.Role] = {
     "SOFTMAX": "softmax",
     "CONCATENATION": "join",
     "PACK": "join",
+    "MUL": "scale",
+    "SUM": "sum",
+    "EXP": "grow",
 }
 
 

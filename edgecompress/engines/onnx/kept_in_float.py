@@ -18,6 +18,9 @@ ROLES: dict[str, _tail.Role] = {
     **dict.fromkeys(("Reshape", "Transpose", "Slice", "Split", "Squeeze", "Unsqueeze", "Flatten", "Identity"), "move"),
     "Softmax": "softmax",
     "Concat": "join",
+    "Mul": "scale",
+    "ReduceSum": "sum",
+    "Exp": "grow",
 }
 
 

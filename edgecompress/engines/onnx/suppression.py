@@ -38,12 +38,14 @@ def cut(proto: onnx.ModelProto) -> tuple[dict[str, Json] | None, list[str]]:
     if len(kept) == len(graph.output) or open_ended.intersection(node.input[:2]):
         return None, []
     taken = {name for each in graph.node for name in (*each.input, *each.output)}
-    names = [name if name not in taken else f"{name}_before_nms" for name in ("boxes", "scores")]
+    wanted = zip(("boxes", "scores"), node.input, strict=False)
+    names = [name if name == given or name not in taken else f"{name}_before_nms" for name, given in wanted]
     left_out = [value.name for value in graph.output if value.name in behind]
     detect = _declared(proto, node, names)
     shapes = _shapes(proto)
     for name, given in zip(names, node.input, strict=False):
-        graph.node.append(helper.make_node("Identity", [given], [name]))
+        if name != given:
+            graph.node.append(helper.make_node("Identity", [given], [name]))
         kept.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes.get(given)))
     del graph.output[:]
     graph.output.extend(kept)

@@ -32,7 +32,7 @@ ORDER = 15
 SHOWN = 10  # items
 SIDE = 220  # pixels of a picture in the report
 ANSWERS = "answers"  # the folder of a verdict that holds what the artifact answered to the first items
-BOTH, ALONE = "#2a9d5c", "#e0533d"  # colours of boxes
+BOTH, ALONE = "#17733f", "#c2321d"  # colours of boxes
 _CAPTION = (
     "Of the first {count} test items those where the boxes differ most: the source's, and those of {variant}. Green: "
     "both have it (an IoU of 0.5 and more, the same class); red: one has it alone."
@@ -200,7 +200,9 @@ def _drawn(item: Item, boxes: list[Box], labels: list[str]) -> Spec:
     ends = {"x2": {"field": "x2"}, "y2": {"field": "y2"}}
     outline = {"type": "rect", "fillOpacity": 0, "strokeWidth": 2}
     layers = [described(values, outline, "box", stroke=colour, **axes, **ends)]
-    words = {"type": "text", "align": "left", "baseline": "bottom", "dx": 1, "dy": -1, "fontSize": 10}
+    words = {"type": "text", "align": "left", "baseline": "bottom", "dx": 1, "dy": -1, "fontSize": 11, "clip": True}
+    halo = {**words, "stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.85}
+    layers.append(layer(values, halo, text={"field": "says"}, **axes))
     layers.append(layer(values, words, text={"field": "says"}, color=colour, **axes))
     if item.picture:
         image = {"type": "image", "url": f"data:image/jpeg;base64,{item.picture}", "aspect": False}

@@ -159,6 +159,14 @@ def test_the_page_draws_boxes_over_a_picture(browser: Any, shipped: Path, tmp_pa
         for x1, _, x2, y2 in (np.array(box) * 3 for box in THINGS.values()):
             edge = seen[y2 - 1, x1 + 4 : x2 - 4, :3].astype(int)  # below it no word is written
             assert np.ptp(edge, axis=0).max() < 30 and not (edge == [128] * 3).any()
+        browser.find_element("id", "camera").click()  # Chromium's own, which films a test picture
+        package_web.wait(browser, "return document.getElementById('caption').textContent.startsWith('The camera')")
+        package_web.wait(browser, "return /things/.test(document.getElementById('timing').textContent)")
+        assert page.text("#camera") == "Stop the camera"
+        browser.find_element("id", "camera").click()
+        package_web.wait(browser, "return document.getElementById('camera').textContent === 'Camera'")
+        browser.find_element("id", "golden").click()
+        package_web.wait(browser, "return document.getElementById('caption').textContent.startsWith('The golden')")
         found = page.asked(
             "const model = await wrapper.default.load();"
             "const rgb = Uint8Array.from(atob(given[0]), c => c.charCodeAt(0));"

@@ -181,6 +181,7 @@ def test_a_device_that_no_node_has_is_one_line(folder: Path, nodes: RayNodes) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, which root alone may")
+@pytest.mark.prove
 def test_a_full_store_is_told_and_what_is_there_stays(folder: Path, nodes: RayNodes) -> None:
     (folder / "store-out").mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", folder / "store-out"]).returncode:
@@ -237,6 +238,7 @@ def test_an_address_that_nobody_listens_on_is_one_line(nodes: RayNodes) -> None:
         cluster.connected("http://127.0.0.1:1")
 
 
+@pytest.mark.prove  # the first test does as much with cells
 def test_a_deploy_runs_on_a_cluster(folder: Path, nodes: RayNodes) -> None:
     from edgecompress.commands import deploy
 

@@ -43,6 +43,9 @@ ROLES: dict[str, _tail.Role] = {
     **dict.fromkeys(("Squeeze", "Unsqueeze"), "move"),
     "Softmax": "softmax",
     "Concat": "join",
+    "Multiply": "scale",
+    "ReduceSum": "sum",
+    "Exp": "grow",
 }
 PRODUCT, AXES, ENDS = "MatMul", 2, ("Add", "Reshape", "Result")  # of a chain that is fused, and what ends it
 

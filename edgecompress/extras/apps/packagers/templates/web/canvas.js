@@ -20,6 +20,20 @@ export async function decoded(file) {
 }
 
 /**
+ * What a camera shows now.
+ * @param {HTMLVideoElement} video
+ * @param {HTMLCanvasElement} canvas to draw on
+ * @returns {ImageData}
+ */
+export function frame(video, canvas) {
+  const [width, height] = [video.videoWidth, video.videoHeight];
+  Object.assign(canvas, { width, height });
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(video, 0, 0, width, height);
+  return context.getImageData(0, 0, width, height);
+}
+
+/**
  * Numbers [height, width] or [height, width, channels] as a picture.
  * @param {Uint8Array} data
  * @param {number[]} shape

@@ -4,7 +4,7 @@ import Model from "./model.js";
 import { array } from "./tensors.js";
 import { fetched } from "./files.js";
 import { brief, element, milliseconds, plot, shown, sizes } from "./show.js";
-import { decoded, drawn, levelled, marked, picture } from "./canvas.js";
+import { decoded, drawn, frame, levelled, marked, picture } from "./canvas.js";
 import { pictured } from "./pictures.js";
 
 const { SPEC } = Model;
@@ -80,7 +80,13 @@ async function pictures() {
   at("levels-text").textContent = `Scale its numbers to 0 to ${largest}, as those of the golden picture`;
   at("levels").addEventListener("change", () => given && given.picture !== golden && ask(given));
   at("file").addEventListener("change", () => at("file").files[0] && opened(at("file").files[0]));
-  at("golden").addEventListener("click", () => ask({ name: "The golden picture", picture: golden }));
+  at("golden").addEventListener("click", () => {
+    stopped();
+    ask({ name: "The golden picture", picture: golden });
+  });
+  let stream = null; // of the camera, while it runs
+  at("camera").hidden = !navigator.mediaDevices?.getUserMedia;
+  at("camera").addEventListener("click", () => (stream ? stopped() : filmed()));
   droppable(at("drop"));
   if (golden) await ask({ name: "The golden picture", picture: golden });
 
@@ -104,7 +110,31 @@ async function pictures() {
     }
   }
 
+  async function filmed() {
+    try {
+      stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" }, audio: false });
+    } catch (error) {
+      at("timing").textContent = `No camera: ${error.message}`;
+      return;
+    }
+    const [own, canvas] = [stream, document.createElement("canvas")];
+    const video = Object.assign(document.createElement("video"), { srcObject: own, muted: true, playsInline: true });
+    at("camera").textContent = "Stop the camera";
+    await video.play();
+    while (stream === own) {
+      await ask({ name: "The camera", picture: frame(video, canvas) });
+      await new Promise((done) => requestAnimationFrame(done));
+    }
+  }
+
+  function stopped() {
+    stream?.getTracks().forEach((track) => track.stop());
+    stream = null;
+    at("camera").textContent = "Camera";
+  }
+
   async function opened(file) {
+    stopped();
     try {
       await ask({ name: file.name, picture: await decoded(file) });
     } catch {
