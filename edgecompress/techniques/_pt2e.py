@@ -45,7 +45,7 @@ ROLES: dict[str, _tail.Role] = {
     "stack": "join",
     "mul": "scale",
     "sum": "sum",
-    "exp": "grow",
+    **dict.fromkeys(("exp", "softplus"), "grow"),
 }
 
 Quantizer = Literal["xnnpack", "litert"]

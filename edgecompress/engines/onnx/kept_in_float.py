@@ -20,7 +20,7 @@ ROLES: dict[str, _tail.Role] = {
     "Concat": "join",
     "Mul": "scale",
     "ReduceSum": "sum",
-    "Exp": "grow",
+    **dict.fromkeys(("Exp", "Softplus"), "grow"),
 }
 
 

@@ -45,7 +45,7 @@ ROLES: dict[str, _tail.Role] = {
     "Concat": "join",
     "Multiply": "scale",
     "ReduceSum": "sum",
-    "Exp": "grow",
+    **dict.fromkeys(("Exp", "SoftPlus"), "grow"),
 }
 PRODUCT, AXES, ENDS = "MatMul", 2, ("Add", "Reshape", "Result")  # of a chain that is fused, and what ends it
 

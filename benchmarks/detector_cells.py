@@ -1,0 +1,206 @@
+"""What ships of detectors: four heads, from torch and from ONNX, on four targets, judged by COCO's average precision.
+
+    python benchmarks/detector_cells.py [--work DIR] [--targets x86,android,ios,web] [--json FILE]
+
+The heads: anchors with offsets and sizes (as SSD's), distances to the sides, middle and size in one output (as YOLO's
+of old), and distributions of the distances (examples/detector, as YOLOv8's). The first three are those of
+detector_nets.py, trained here. Two of the ONNX files have NonMaxSuppression inside. One sweep deploys all cells with
+--profile quick; the precision is that of 200 scenes, the speed that of what ships over fp32 in the same race.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import damage_nets
+import detector_nets
+import figures
+import numpy as np
+import onnx
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples" / "detector"
+DETECT = {
+    "anchors": '{ boxes = "boxes", scores = "scores", format = "xyxy", unit = "shares" }',
+    "distances": '{ boxes = "boxes", scores = "scores", format = "xyxy" }',
+    "joined": '{ boxes = "found", scores = "found", format = "cxcywh" }',
+}
+SUPPRESSED = ("distances", "bins")  # whose ONNX files have NonMaxSuppression inside
+LIMIT, FASTER = 0.01, 1.3  # of the average precision, and of fp32's speed
+NETS = """import os, sys
+os.environ["DAMAGE_WEIGHTS"] = {weights!r}
+sys.path.insert(0, {here!r})
+import numpy as np
+import detector_nets as nets
+
+SIZES = {{"calibrate": 100, "select": 100, "test": 200}}
+
+
+def _data(name, split):
+    if split not in SIZES:
+        return None
+    pictures, things = nets.NETS[name].draw(np.random.default_rng([*SIZES].index(split) + 10), SIZES[split])
+    if name == "anchors":
+        things[..., 1:] = np.where(things[..., :1] < 0, things[..., 1:], things[..., 1:] / nets.SIZE)
+    return list(zip(pictures, things))
+
+
+"""
+EACH = """def {name}():
+    return nets.trained({name!r}, nets.NETS)
+
+
+def {name}_data(split):
+    return _data({name!r}, split)
+
+
+"""
+
+
+def main() -> int:
+    parser = figures.flags(__doc__, "work", "json")
+    parser.add_argument("--targets", default="x86,android,ios,web")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        work = Path(asked.work or scratch).resolve()
+        work.mkdir(parents=True, exist_ok=True)
+        sources = [*prepared(work)]
+        listed = "".join(f'[[source]]\nname = "{name}"\nmodel = "{file}"\n' for name, file in sources)
+        targets = json.dumps(asked.targets.split(","))
+        (work / "matrix.toml").write_text(f'targets = {targets}\nprofiles = ["quick"]\n{listed}', encoding="utf-8")
+        began = time.monotonic()
+        words = ["-m", "edgecompress", "sweep", "matrix.toml", "--store", "store", "--out", "out"]
+        code = subprocess.run([sys.executable, "-P", *words], cwd=work).returncode
+        rows = [cell(work / "out", row) for row in json.loads((work / "out/matrix.json").read_text())["rows"]]
+    found = {"date": time.strftime("%Y-%m-%d"), "machine": figures.machine(), "exit_code": code, "rows": rows}
+    narrow = [row for row in rows if row["narrow"] and row["loss"] is not None and row["loss"] <= LIMIT]
+    timed = [row["faster"] for row in narrow if row["faster"]]
+    found |= {"minutes": (time.monotonic() - began) / 60, "cells": len(rows), "narrow_within_limit": len(narrow)}
+    found |= {"least_faster": min(timed, default=None), "most_faster": max(timed, default=None)}
+    figures.write(asked.json, found)
+    show(rows)
+    print(
+        f"{len(rows)} cells: {len(narrow)} ship 8 bits within {100 * LIMIT:g} point, "
+        f"{sum(row['wrong'] for row in rows)} ship wrong; of {len(timed)} timed here "
+        f"{sum(ratio >= FASTER for ratio in timed)} are {FASTER} times as fast as fp32 or more"
+    )
+    return int(any(row["wrong"] for row in rows))
+
+
+def prepared(work: Path) -> Any:
+    """The sources, by name: a TOML for each net, as a factory of torch and as an ONNX file of it."""
+    os.environ["DAMAGE_WEIGHTS"] = str(work / "weights")
+    for name in DETECT:
+        damage_nets.train(name, work / "weights", detector_nets.NETS)
+    code = NETS.format(weights=str(work / "weights"), here=str(Path(__file__).parent))
+    (work / "nets.py").write_text(code + "".join(EACH.format(name=name) for name in DETECT), encoding="utf-8")
+    sys.path.insert(0, str(EXAMPLE))
+    import net as example
+
+    size = detector_nets.SIZE
+    nets = {name: (damage_nets.trained(name, detector_nets.NETS), (1, 3, size, size)) for name in DETECT}
+    nets["bins"] = (example.build(), (1, 3, example.SIDE, example.SIDE))
+    for name, (net, shape) in nets.items():
+        export(net.eval(), shape, work / f"{name}.onnx", name in SUPPRESSED)
+        if name == "bins":
+            text = (EXAMPLE / "source.toml").read_text(encoding="utf-8")
+            (work / "net.py").write_text((EXAMPLE / "net.py").read_text(encoding="utf-8"), encoding="utf-8")
+            (work / "detector.safetensors").write_bytes((EXAMPLE / "detector.safetensors").read_bytes())
+            yield name, EXAMPLE / "source.toml"
+            own = "\n".join(line for line in text.splitlines() if not line.startswith("detect")) + "\n"
+            (work / "bins-onnx.toml").write_text(own.replace('"net:build"', '"bins.onnx"'), encoding="utf-8")
+        else:
+            detect = f"detect = {DETECT[name]}\n"
+            common = f'name = "{name}"\ndata = "nets:{name}_data"\nmetric = "map"\n'
+            (work / f"{name}.toml").write_text(f'model = "nets:{name}"\n{common}{detect}', encoding="utf-8")
+            told = "" if name in SUPPRESSED else detect
+            (work / f"{name}-onnx.toml").write_text(f'model = "{name}.onnx"\n{common}{told}', encoding="utf-8")
+            yield name, work / f"{name}.toml"
+        yield f"{name}-onnx", work / f"{name}-onnx.toml"
+
+
+def export(net: torch.nn.Module, shape: tuple[int, ...], file: Path, suppressed: bool) -> None:
+    """The net as PyTorch exports it; `suppressed`: with NonMaxSuppression behind, and the boxes that it chooses."""
+    with torch.no_grad():
+        names = [*net(torch.zeros(shape))]
+    torch.onnx.export(
+        net, (torch.zeros(shape),), file, dynamo=True, input_names=["image"], output_names=names, verbose=False
+    )
+    if not suppressed:
+        return
+    proto = onnx.load_model(file)
+    numbers = {"most": 30, "two": [2], "three": [3], "one": [1], "first": [0]}
+    constants = {name: np.array(value) for name, value in numbers.items()}
+    constants |= {"iou": np.array(0.5, np.float32), "least": np.array(0.5, np.float32)}
+    proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    flat = proto.graph.output[1].type.tensor_type.shape.dim
+    turn = ("Unsqueeze", ["scores", "one"]) if len(flat) == 2 else ("Transpose", ["scores"])
+    proto.graph.node.extend(
+        [
+            helper.make_node(*turn, ["by_class"], **({} if len(flat) == 2 else {"perm": [0, 2, 1]})),
+            helper.make_node("NonMaxSuppression", ["boxes", "by_class", "most", "iou", "least"], ["chosen"]),
+            helper.make_node("Slice", ["chosen", "two", "three", "one"], ["place"]),
+            helper.make_node("Squeeze", ["place", "one"], ["at"]),
+            helper.make_node("Gather", ["boxes", "at"], ["rows_of"], axis=1),
+            helper.make_node("Squeeze", ["rows_of", "first"], ["found_boxes"]),
+        ]
+    )
+    del proto.graph.output[:]
+    outputs = (("found_boxes", TensorProto.FLOAT, ("k", 4)), ("chosen", TensorProto.INT64, ("k", 3)))
+    proto.graph.output.extend(helper.make_tensor_value_info(*output) for output in outputs)
+    onnx.save_model(proto, file)
+
+
+def cell(out: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """What shipped in a cell: its precision in words, what it lost, how fast it is, and why 8 bits did not ship."""
+    told = {
+        "cell": row["cell"],
+        "state": row["state"],
+        "ships": row["variant"],
+        "loss": None,
+        "faster": None,
+        "why": "",
+    }
+    told |= {"narrow": False, "wrong": False}
+    if not row["report"]:
+        return {**told, "why": row["says"]}
+    report = json.loads((out / row["report"]).with_name("report.json").read_text(encoding="utf-8"))
+    by_name = {variant["name"]: variant for variant in report["variants"]}
+    shipped = by_name.get(row["variant"])
+    if shipped is None or not shipped["verify"]:
+        return {**told, "why": row["says"]}
+    metric, narrow = shipped["verify"]["metric"], "int8" in row["variant"]
+    loss = metric["before"] - metric["after"]
+    times = [by_name[name]["numbers"]["latency"]["value"] for name in ("fp32", row["variant"]) if name in by_name]
+    lost = [v["reason"] for v in report["variants"] if "int8" in v["name"] and v["verdict"] in ("lost", "failed")]
+    return {
+        **told,
+        "narrow": narrow,
+        "loss": loss,
+        "wrong": loss > 0.02,  # twice the limit: no interval of 200 scenes hides it
+        "faster": times[0] / times[1] if len(times) == 2 and all(times) else None,
+        "why": "" if narrow else next(iter(lost), "8 bits were slower, or are not of this target"),
+    }
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    lines = []
+    for row in rows:
+        numbers = [
+            f"{row[key]:{form}}" if row[key] is not None else "-" for key, form in (("loss", "+.4f"), ("faster", ".2f"))
+        ]
+        lines.append((row["cell"].removesuffix("/quick"), row["state"], row["ships"], *numbers, row["why"][:60]))
+    figures.show("Detectors", ("cell", "", "ships", "AP lost", "times as fast", "why not 8 bits"), lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
