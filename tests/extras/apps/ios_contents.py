@@ -141,11 +141,28 @@ def _declared(declared: Preprocess | None) -> Mapping[str, Any] | None:
     return {**told, "mean": list(declared.mean), "std": list(declared.std), "input": "image"}
 
 
-def built(folder: Path, packed: bool = False, **how: Any) -> tuple[Path, Contents]:
+def detector(folder: Path, **how: Any) -> Contents:
+    """The same net as a detector: its one output is [1, 5, 7], corners in pixels with scores of three classes."""
+    given = contents(folder, labels=LABELS[:3], **how)
+    card, payload = given.card, given.payload
+    rows = np.array([[x, x, x + 3, x + 2, 0.1, 0.9 - x / 10, 0.2] for x in range(5)], np.float32)[None]
+    golden = {**card["golden"], "outputs": [_item(payload, "output-0", "scores", rows)]}
+    boxes, scores = ({"name": "scores", "axis": 2, "first": first, "end": end} for first, end in ((0, 4), (4, 7)))
+    how_read: dict[str, Any] = {"boxes": boxes, "scores": scores, "classes": None, "kind": "shares", "background": None}
+    how_read |= {"anything": False, "listed": False, "format": "xyxy", "unit": "pixels", "least": 0.5, "overlap": 0.5}
+    task = {"task": "detect", "output": "scores", "probabilities": True, "top_k": 100}
+    told = {**card, "outputs": [cards.spec(TensorSpec("scores", (1, 5, 7)))], "golden": golden}
+    told["postprocess"] = {**task, "detect": {**how_read, "size": [8, 8]}}
+    checked = cards.check(told, "the card")
+    (payload / "model_card.json").write_text(cards.text(checked), encoding="utf-8")
+    return dataclasses.replace(given, card=checked)
+
+
+def built(folder: Path, packed: bool = False, detects: bool = False, **how: Any) -> tuple[Path, Contents]:
     """A package's tree, without what packaging adds, and what it was made of; `packed`: with a packed model."""
     if packed:
         how["packaged"] = {"by": __version__, "options": {"packed": True}, "platforms": []}
-    given = contents(folder, **how)
+    given = detector(folder, **how) if detects else contents(folder, **how)
     if packed:
         given = pack.packed_model(dataclasses.replace(given, options=ios.Options(packed=True)), folder / "carried")
     root = folder / f"{given.names.slug}-ios"

@@ -78,6 +78,19 @@ def test_a_packed_model_is_carried_packed_alone_beside_what_unpacks_it(tmp_path:
         ios.checks(root, given.card, tmp_path / "work")
 
 
+@pytest.mark.parametrize("declared", [PICTURE, None], ids=["picture", "numbers"])
+def test_a_detector_answers_boxes(tmp_path: Path, declared: Preprocess | None) -> None:
+    root, _ = built(tmp_path, kind="onnx", detects=True, declared=declared)
+    spec = (root / "Sources/SmallPets/ModelSpec.swift").read_text()
+    assert (
+        "scores: Boxes.Columns(\n            output: 0, axis: 2, first: 4, end: 7)," in spec and "classes: nil," in spec
+    )
+    wrapper = (root / "Sources/SmallPets/SmallPetsModel.swift").read_text()
+    assert "public struct Detection" in wrapper and "func classify" not in wrapper
+    assert ("func detect(_ frame: CVPixelBuffer)" in wrapper) is (declared is not None)
+    assert ("func detect(_ input: [Float])" in wrapper) is (declared is None)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_payload_lies_in_it_byte_for_byte(tmp_path: Path, kind: str) -> None:
     root, given = built(tmp_path, kind=kind)

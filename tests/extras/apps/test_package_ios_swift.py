@@ -163,6 +163,17 @@ def test_a_package_builds_and_tests_itself_and_measures(built_and_tested: Callab
     assert found.clock == "ContinuousClock" and found.device.platform.startswith("linux-")
 
 
+@pytest.mark.parametrize("declared", [PICTURE, None], ids=["picture", "numbers"])
+@pytest.mark.prove
+def test_the_package_of_a_detector_builds_and_tests_itself(
+    tmp_path: Path, system: Path, declared: Preprocess | None
+) -> None:
+    root, _ = laid(tmp_path, system, "onnx", detects=True, declared=declared)
+    done = package(root, "test")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert steps(benchmark(root)) == dict.fromkeys(("files", "processing", "inference", "labels"), True)
+
+
 @pytest.fixture(scope="module")
 def tested(built_and_tested: Callable[[str], Tested]) -> Path:
     """A built package whose self-test passes."""
