@@ -247,3 +247,10 @@ def test_the_average_precision_is_that_of_pycocotools(seed: int) -> None:
         agreement.add(ours, found_boxes.Detections.ranked(corners, scores, kinds[at], near=None), 0.5)
     coco = float(task_metrics.mean_precision({"y": rows}, labels).mean())
     assert agreement.precision() == pytest.approx(coco) and not math.isclose(coco, 0)
+
+
+@pytest.mark.parametrize("form", ["xyxy", "cxcywh", "xywh"])
+def test_corners_that_are_none_are_told_with_the_format_that_makes_boxes(form: str) -> None:
+    said = doubts.of_boxes({"boxes": written(BOXES, form), "scores": P}, Detect("boxes", "scores", "xyxy"))
+    assert len(said) == (form != "xyxy")
+    assert all('detect.format "xyxy" makes no boxes of' in line and 'h" does: check it' in line for line in said)

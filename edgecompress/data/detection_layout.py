@@ -317,6 +317,18 @@ def _format(golden: Arrays, layout: Layout) -> BoxFormat | None:
     return next((each for each in READINGS if len(rows) and _fits(as_corners(rows, each))), None)
 
 
+def doubt_of_format(golden: Arrays, layout: Layout) -> str:
+    """What else boxes may be, where those of what is found are none of a picture as they are declared; else ""."""
+    rows = _sure(golden, layout)
+    if not len(rows) or _fits(as_corners(rows, layout.format)):
+        return ""
+    other = next((each for each in READINGS if _fits(as_corners(rows, each))), "")
+    return other and (
+        f"detect.format \"{layout.format}\" makes no boxes of '{layout.boxes.name}' that lie over a picture, and "
+        f'"{other}" does: check it'
+    )
+
+
 def _unit(golden: Arrays, layout: Layout) -> Literal["pixels", "shares"]:
     """By how far the boxes of what is found reach."""
     import numpy as np

@@ -72,8 +72,8 @@ def of_boxes(outputs: Mapping[str, np.ndarray], detect: Detect | None) -> list[s
     """Outputs that may be a detector's, if none are declared. Raises InputError for a declaration that does not fit."""
     placed = detections.with_places(outputs)
     if detect:
-        detection_layout.find(placed, detect)
-        return []
+        layout = detection_layout.find(placed, detect)
+        return [said] if layout and (said := detection_layout.doubt_of_format(placed, layout)) else []
     return [said] if (said := detection_layout.doubt(placed)) else []
 
 
