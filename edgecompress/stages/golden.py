@@ -204,7 +204,7 @@ def _judged(request: Request, golden: Artifact) -> tuple[MetricFacts | None, lis
     if labels is None or metric is None:
         return None, found + doubts.of_boxes(outputs, detections.declared(request.options, request.model)), ""
     detect = detections.declared(request.options, request.model)
-    scored = doubts.listed(metric, outputs, detect)
+    scored = doubts.listed(metric, outputs, detect, outputs)
     found += doubts.of_boxes(outputs, detect) if detect else []
     scores = metrics.scores(metric, scored, labels)
     told, no_proof = doubts.of_answers(metric, scores, outputs, labels, "the source's")

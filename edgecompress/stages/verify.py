@@ -260,7 +260,9 @@ def _metric(
     if metric is None or labels is None:
         return None, "the source names no metric" if metric is None else doubts.NO_LABELS, {}, ""
     detect = detections.declared(request.options, request.inputs["golden"])
-    before, after = (metrics.scores(metric, doubts.listed(metric, side, detect), labels) for side in (ours, theirs))
+    before, after = (
+        metrics.scores(metric, doubts.listed(metric, side, detect, ours), labels) for side in (ours, theirs)
+    )
     for name, scores in (("before", before), ("after", after)):
         tensors.write_split(request.out, {name: scores})
     comparison = metrics.compare(metric, before, after)
