@@ -145,6 +145,10 @@ class Cluster:
         finally:
             self._hears.remove(hear)
 
+    def stopped(self) -> bool:
+        """Whether what waits for a node was ended."""
+        return self._over.is_set()
+
     @contextlib.contextmanager
     def stopped_by_errors(self) -> Iterator[None]:
         """What the block raises (Ctrl-C) ends all that waits for a node."""

@@ -40,6 +40,8 @@ class JudgedMatrix:
 def is_matrix(paths: Sequence[str | Path]) -> bool:
     """Whether these are two sweeps. Raises InputError where a sweep is among others."""
     found = [(Path(path) / sweep.FILE).is_file() for path in paths]
+    if missing := [path for path in paths if any(found) and not Path(path).exists()]:
+        raise InputError(f"compare: {missing[0]}: no such file or folder")
     if any(found) and found != [True, True]:
         raise InputError(f"compare: {paths[found.index(True)]} is a sweep; give two sweeps, or the folders of cells")
     return any(found)

@@ -63,9 +63,9 @@ class Matrix:
 
     source: tuple[MatrixSource, ...]
     targets: tuple[str, ...]
-    devices: tuple[str, ...] = ()  # none: each target's own
+    devices: tuple[str, ...] | None = None  # left out: each target's own
     profiles: tuple[str, ...] = ("standard",)
-    only: tuple[str, ...] = ()  # variants
+    only: tuple[str, ...] | None = None  # variants
     settings: Mapping[str, Any] = field(default_factory=dict)  # "limits.items_lost" = 2, as --set
     include: tuple[Extra, ...] = ()
     exclude: tuple[Pattern, ...] = ()
@@ -74,6 +74,9 @@ class Matrix:
         for name in ("source", "targets", "profiles"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty; give at least one")
+        for name in ("devices", "only"):
+            if getattr(self, name) == ():
+                raise ValueError(f"{name} is empty; leave it out, or give at least one")
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def read(file: Path) -> tuple[list[Cell], list[str]]:
     asked: dict[tuple[str, str, str, str], Cell] = {}
     left, unused = list[str](), set(matrix.exclude)
     product = itertools.product(sources, matrix.targets, matrix.devices or ("",), matrix.profiles)
-    if len(sources) * len(matrix.targets) * max(1, len(matrix.devices)) * len(matrix.profiles) > MOST:
+    if len(sources) * len(matrix.targets) * len(matrix.devices or "-") * len(matrix.profiles) > MOST:
         raise ConfigError(f"{file}: more than {MOST} cells; split the matrix")
     for name, target, device, profile in product:
         cell = _cell(sources[name], name, target, device, profile, matrix)
@@ -184,7 +187,8 @@ def _unlike(target: str, device: str) -> str:
     platform = place.platform or (_platform() if place.transport == "host" else "")
     if not platform or runs_on(wanted, platform):
         return ""
-    return f"{wanted.name} does not run on {Path(device).stem} ({platform})"
+    built = "; without devices it is built, and measured nowhere" if wanted.value.device == Path(device).stem else ""
+    return f"{wanted.name} does not run on {Path(device).stem} ({platform}){built}"
 
 
 @cache

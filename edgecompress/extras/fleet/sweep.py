@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +16,7 @@ from typing import Any
 
 from edgecompress.commands import deploy, job_run
 from edgecompress.core import atomic_file, output_place
-from edgecompress.core.errors import UNDECIDED, CheckFailed, EdgeError, InputError
+from edgecompress.core.errors import UNDECIDED, CheckFailed, EdgeError, InputError, NoPath
 from edgecompress.core.json import Json, read_json
 from edgecompress.extras.fleet import cluster, page
 from edgecompress.extras.fleet.matrix import PLACE, Cell, Row
@@ -30,6 +32,7 @@ FILE, LOG, PAGE = "matrix.json", "sweep.jsonl", "matrix.html"
 AT_ONCE = 32  # cells on a cluster
 LARGEST = 1 << 28  # bytes of a matrix.json
 ENDED = {0: "shipped", CheckFailed.exit_code: "lost", InputError.exit_code: "refused", UNDECIDED: "undecided"}
+OPTION = re.compile(r"--(only|data|metric|samples|device|profile|set)\b")
 SHOWN = ("latency", "size", "accuracy", "energy_gross", "instructions")  # of Row.numbers
 
 
@@ -71,16 +74,22 @@ def planned(cells: Sequence[Cell], options: Options) -> tuple[list[tuple[Cell, J
         try:
             wanted.append((cell, job(**cell.request, untrusted=options.untrusted, ask=ask)))
         except EdgeError as error:
-            refused[cell.name] = error
+            refused[cell.name] = _of_matrix(error)
     own = plan.parted([whole for _, whole in wanted])  # of the variants asked for those that each target has
     for (cell, _), whole in zip(wanted, own, strict=True):
         try:
             made.append((cell, whole, plan.deploy(whole)))
         except EdgeError as error:
-            refused[cell.name] = error
+            refused[cell.name] = _of_matrix(error)
     if not made:
         raise next(iter(refused.values()))
     return made, refused
+
+
+def _of_matrix(error: EdgeError) -> EdgeError:
+    """An error whose remedies are keys of a matrix, which are called as the options of a deploy."""
+    kind = InputError if isinstance(error, NoPath) else type(error)
+    return kind(OPTION.sub(r"`\1`", str(error)))
 
 
 def run(
@@ -109,19 +118,18 @@ def run(
     others = {cell.name for cell in beside}
     before = {row["cell"]: row for row in (read(out) if others and (out / FILE).is_file() else ())}
     before = {name: row for name, row in before.items() if name in others or name in rows}  # in the order that it has
-    with (out / LOG).open("a", encoding="utf-8") as file:
+    with (out / LOG).open("a", encoding="utf-8") as file, contextlib.ExitStack() as last:
         book = _Book(out, file, rows, hears, before)
+        last.callback(book.finish, notes)  # also where Ctrl-C ends it
         if options.on == "local":
             for each in made:
                 _deploy(*each, options, book, began)
         else:
             known = cluster.connected(options.on)
+            book.stopped = known.stopped
             with ThreadPoolExecutor(AT_ONCE) as pool, known.logged(book.log), known.stopped_by_errors():
                 for future in [pool.submit(_deploy, *each, options, book, began) for each in made]:
                     future.result()
-        book.write()
-        text = page.of(book.every(), notes)
-        atomic_file.write(out / PAGE, text.encode("utf-8"))
     return Swept([*rows.values()], out, time.time() - began, notes)
 
 
@@ -167,6 +175,7 @@ class _Book:
     rows: dict[str, Row]
     hears: Hears
     before: Mapping[str, Row]
+    stopped: Callable[[], bool] = bool  # whether what has not ended will not
     _telling: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def log(self, row: Mapping[str, Json]) -> None:
@@ -195,6 +204,11 @@ class _Book:
             text = json.dumps({"schema": SCHEMA, "rows": self.every()}, indent=1)
             atomic_file.write(self.out / FILE, text.encode("utf-8"))
 
+    def finish(self, notes: Sequence[str]) -> None:
+        """Writes what became of the cells, and their page."""
+        self.write()
+        atomic_file.write(self.out / PAGE, page.of(self.every(), notes).encode("utf-8"))
+
 
 def _deploy(cell: Cell, whole: Job, steps: Plan, options: Options, book: _Book, began: float) -> None:
     """One cell, in a thread of its own."""
@@ -204,8 +218,14 @@ def _deploy(cell: Cell, whole: Job, steps: Plan, options: Options, book: _Book, 
     try:
         result = deploy.run(whole, steps, own)
     except EdgeError as error:
+        if book.stopped():  # that is why
+            book.tell(cell, state="waiting")
+            return
         state = ENDED.get(error.exit_code, "failed")
         book.tell(cell, state=state, exit_code=error.exit_code, says=str(error), wall_s=time.time() - begin)
+        return
+    if book.stopped() and result.exit_code not in (0, UNDECIDED):
+        book.tell(cell, state="waiting")
         return
     told: dict[str, Any] = {"exit_code": result.exit_code, "says": result.message, "wall_s": time.time() - begin}
     facts = result.read_report()

@@ -229,6 +229,9 @@ def test_ctrl_c_ends_what_waits_for_a_node(folder: Path, nodes: RayNodes) -> Non
     began = time.monotonic()
     driver.send_signal(signal.SIGINT)
     assert driver.wait(100) == 130 and time.monotonic() - began < 60  # not the 120 s of the stage
+    states = {row["state"] for row in sweep.read(folder / "out")}
+    assert states <= {"waiting", "running", "shipped"}  # nothing broke: what did not end has not ended
+    assert (folder / "out" / sweep.PAGE).is_file()
 
 
 def test_an_address_that_nobody_listens_on_is_one_line(nodes: RayNodes) -> None:
