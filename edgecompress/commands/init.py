@@ -107,6 +107,8 @@ metric = {metric} # top1, top5, perplexity, mse, mae, map, miou, auc, wer, psnr,
 # [preprocess] # from raw images (HWC, RGB, 0..255) to the model's input, in this order
 # input = "x" # the input it applies to; left out: the only one
 # resize = 256 # the shorter side, in pixels
+# fit = "shorter" # what is so long; or "stretch": both sides, "letterbox": the whole picture, between bars
+# bars = 114 # the grey of the bars
 # crop = 224 # the centre, in pixels
 # colour = "RGB" # RGB, BGR, GRAY
 # scale = 0.00392156862745098 # x * scale: here 1 / 255
