@@ -75,7 +75,10 @@ def planned(cells: Sequence[Cell], options: Options) -> tuple[list[tuple[Cell, J
             wanted.append((cell, job(**cell.request, untrusted=options.untrusted, ask=ask)))
         except EdgeError as error:
             refused[cell.name] = _of_matrix(error)
-    own = plan.parted([whole for _, whole in wanted])  # of the variants asked for those that each target has
+    try:
+        own = plan.parted([whole for _, whole in wanted])  # of the variants asked for those that each target has
+    except EdgeError as error:
+        raise _of_matrix(error) from error
     for (cell, _), whole in zip(wanted, own, strict=True):
         try:
             made.append((cell, whole, plan.deploy(whole)))
