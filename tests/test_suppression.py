@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import edgecompress
 from edgecompress.cli.main import main
+from edgecompress.core.model import Artifact
 from edgecompress.core.settings import Detect
 from edgecompress.data import detections
 from edgecompress.engines.onnx import suppression
@@ -129,7 +130,9 @@ def test_such_a_file_ships_and_its_package_tells_boxes(tmp_path: Path) -> None:
     report = done.read_report()
     assert done.exit_code == 0 and any("net ends before its NonMax" in note["text"] for note in report["notes"])
     detector = report["detections"]["read"]
-    assert (detector["format"], detector["unit"], detector["scores"]["axis"]) == ("xyxy", "pixels", 1)
+    assert (detector["format"], detector["unit"], detector["by"]) == ("xyxy", "pixels", "by the operator in the file")
+    verdict = Artifact.read(tmp_path / "dist" / "verdict")
+    assert verdict.facts["detector"]["scores"]["axis"] == 1  # [n, classes, k], as the operator takes them
     assert "What it finds" in (tmp_path / "dist" / "report.md").read_text()
 
 

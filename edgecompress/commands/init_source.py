@@ -17,10 +17,8 @@ from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import Options
 
 COLOURS = (1, 3, 4)  # channels of a picture
-BOX, PLACES = (
-    4,
-    8,
-)  # numbers of a box; times as many places as numbers of each has an output that holds boxes and scores
+BOX = 4  # numbers
+PLACES = 8  # times as many as there are numbers of each has an output that holds boxes and their scores
 REAL, WHOLE = "rng.standard_normal({0}).astype({1})", "rng.integers(0, {2}, {0}).astype({1})"
 HIGHEST = {"uint8": 256, "int8": 128}  # ids and masks: 0 and 1 are always there
 

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.model import Artifact
 from edgecompress.data import tensors
-from edgecompress.data.shipped_items import ITEMS
+from edgecompress.data.shipped_items import ANSWERS, ITEMS
 from edgecompress.device import operator_sketches
 from edgecompress.device.agent.outputs import TRACE
 
 if TYPE_CHECKING:
     import numpy as np
-
-ANSWERS = "answers"  # the folder of a verdict that holds the artifact's outputs for those items
 
 
 class Distance(TypedDict):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from edgecompress.core.errors import CheckFailed, InputError
 from edgecompress.core.model import Artifact, TensorSpec, sha256_of
 from edgecompress.data import states, tensors
+from edgecompress.data.shipped_items import ANSWERS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 FOLDER = "golden"
 RAW = "raw"  # the folder of an excerpt that holds the first test item as the user gave it
-ANSWERS = "answers"  # the folder of a verdict that holds what the artifact answered here
 SPLIT: Literal["test"] = "test"  # the folders of an excerpt
 SOURCE = "golden"
 TOLERANCE = 0.05  # relative RMS of each output, on any device

@@ -22,6 +22,7 @@ from edgecompress.core.plugins import RuntimePlugin
 from edgecompress.core.version import __version__
 from edgecompress.data import tensors
 from edgecompress.data.found_boxes import MOST_FOUND
+from edgecompress.data.shipped_items import ANSWERS
 from edgecompress.extras.apps import golden
 
 if TYPE_CHECKING:
@@ -312,9 +313,9 @@ def _probabilities(shipped: Shipped, name: str) -> bool:
     """Whether every answer that was kept is a distribution already."""
     import numpy as np
 
-    if shipped.verdict is None or not tensors.file_of(shipped.verdict.path / golden.ANSWERS, name).is_file():
+    if shipped.verdict is None or not tensors.file_of(shipped.verdict.path / ANSWERS, name).is_file():
         return False
-    answers = np.asarray(tensors.load(shipped.verdict, golden.ANSWERS, name), np.float64)
+    answers = np.asarray(tensors.load(shipped.verdict, ANSWERS, name), np.float64)
     off = np.abs(answers.sum(axis=-1) - 1)
     between = bool((answers >= 0).all() and (answers <= 1 + PROBABLE).all())
     return between and bool(np.median(off) <= PROBABLE and off.max() <= FARTHEST)

@@ -12,6 +12,7 @@ from edgecompress.commands.shipped_folder import Called, Origin
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Dim, Measured, TensorSpec
 from edgecompress.data import tensors
+from edgecompress.data.shipped_items import ANSWERS
 from edgecompress.extras.apps import golden
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _items(
     tensors.write_split(folder / "excerpt" / golden.SOURCE, answers)
     facts = {"splits": {golden.SPLIT: count}}
     Artifact(folder / "excerpt", "excerpt", ends[0], ends[1], facts).write()
-    tensors.write_split(folder / "verdict" / golden.ANSWERS, answers)
+    tensors.write_split(folder / "verdict" / ANSWERS, answers)
     Artifact(folder / "verdict", "verdict", facts={"n": count}).write()
 
 

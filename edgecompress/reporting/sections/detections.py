@@ -16,6 +16,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.core.settings import Preprocess
 from edgecompress.data import detection_layout, preprocess, tensors
 from edgecompress.data.found_boxes import ONE_THING, Detections, overlaps
+from edgecompress.data.shipped_items import ANSWERS
 from edgecompress.reporting.figure_style import Figure, Panel
 from edgecompress.reporting.model import Report
 from edgecompress.reporting.model_numbers import Count, Part
@@ -31,7 +32,6 @@ KEY = "detections"
 ORDER = 15
 SHOWN = 10  # items
 SIDE = 220  # pixels of a picture in the report
-ANSWERS = "answers"  # the folder of a verdict that holds what the artifact answered to the first items
 BOTH, ALONE = "#17733f", "#c2321d"  # colours of boxes
 _CAPTION = (
     "Of the first {count} test items those where the boxes differ most: the source's, and those of {variant}. Green: "
@@ -59,10 +59,32 @@ class Item(Part):
     shipped: list[Box]
 
 
-class Data(Part):
-    """How boxes are read (data.detection_layout.Layout, and who says so), and items, the worst first."""
+class Named(Part):
+    """An output."""
 
-    read: dict[str, Any]
+    name: str
+
+
+class Read(Part):
+    """How boxes are read, as data.detection_layout.Layout has it; `by`: who says so."""
+
+    boxes: Named
+    scores: Named
+    classes: Named | None
+    kind: str
+    background: int | None
+    listed: bool
+    format: str
+    unit: str
+    least: float
+    overlap: float
+    by: str
+
+
+class Data(Part):
+    """How boxes are read, and items of the first `count`, the worst first."""
+
+    read: Read
     count: Count = 0
     items: list[Item] = msgspec.field(default_factory=list)
 
@@ -73,9 +95,10 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     verdict, artifact = (request.inputs.get(f"{name}/{role}") for role in ("verdict", "artifact"))
     if verdict is None or artifact is None or not (told := verdict.facts.get("detector")):
         return None
+    read = msgspec.convert(told, Read)
     golden, samples = request.inputs.get("golden"), request.inputs.get("samples")
     if golden is None or samples is None or not (verdict.path / ANSWERS).is_dir():
-        return Data(told)
+        return Data(read)
     layout = detection_layout.Layout.read({key: value for key, value in told.items() if key != "by"})
     names = [spec.name for spec in artifact.outputs if not spec.feeds]
     theirs = {each: tensors.load(verdict, ANSWERS, each) for each in names}
@@ -85,7 +108,7 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     ours = {each: tensors.load(golden, "test", source)[:count] for each, source in pairs}
     pictures = _pictures(samples, count)
     if pictures is None:
-        return Data(told, count)
+        return Data(read, count)
     size = pictures.shape[1:3]
     sides = [[*layout.found(arrays, slice(0, count), layout.least)] for arrays in (ours, theirs)]
     placed = [[detection_layout.in_picture(each, layout, size, None, None) for each in side] for side in sides]
@@ -93,7 +116,7 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     worst = sorted(every, key=lambda each: -sum(not box.shared for box in (*each.source, *each.shipped)))[:SHOWN]
     for each in worst:
         each.picture = _jpeg(pictures[each.item])
-    return Data(told, count, worst)
+    return Data(read, count, worst)
 
 
 def _item(number: int, picture: np.ndarray, ours: Detections, theirs: Detections) -> Item:
@@ -152,15 +175,15 @@ def tables(report: Report) -> list[TextTable]:
     if (data := _data(report)) is None:
         return [TextTable(TITLE, head, ())]
     told = data.read
-    how = told["by"] if told["by"].startswith("declared") else f"{told['by']}; detect in the source says otherwise"
-    listed = "a list, nothing overlaps" if told["listed"] else f"one thing from an IoU of {told['overlap']:g} on"
-    background = "" if told["background"] is None else f", class {told['background']} the background"
+    how = told.by if told.by.startswith("declared") else f"{told.by}; detect in the source says otherwise"
+    listed = "a list, nothing overlaps" if told.listed else f"one thing from an IoU of {told.overlap:g} on"
+    background = "" if told.background is None else f", class {told.background} the background"
     rows = [
-        (told["boxes"]["name"], f"{told['format']}, {told['unit']} of the input", how),
-        (told["scores"]["name"], f"{told['kind']}{background}", f"found from {told['least']:g} on; {listed}"),
+        (told.boxes.name, f"{told.format}, {told.unit} of the input", how),
+        (told.scores.name, f"{told.kind}{background}", f"found from {told.least:g} on; {listed}"),
     ]
-    if told["classes"]:
-        rows.append((told["classes"]["name"], "the number of the class", ""))
+    if told.classes:
+        rows.append((told.classes.name, "the number of the class", ""))
     return [TextTable(TITLE, head, tuple(rows))]
 
 
@@ -185,10 +208,9 @@ def _data(report: Report) -> Data | None:
 
 def _drawn(item: Item, boxes: list[Box], labels: list[str]) -> Spec:
     wide, high = SIDE, max(1, round(SIDE * item.height / max(1, item.width)))
+    scales = {"x": {"domain": [0, item.width]}, "y": {"domain": [0, item.height], "reverse": True}}
     axes = {
-        name: {"field": name, "type": "quantitative", "axis": None, "scale": {"domain": [0, end], "reverse": turned}}
-        for names, end, turned in ((("x", "x2"), item.width, False), (("y", "y2"), item.height, True))
-        for name in names[:1]
+        name: {"field": name, "type": "quantitative", "axis": None, "scale": scale} for name, scale in scales.items()
     }
     values = [
         {"x": b.corners[0], "y": b.corners[1], "x2": b.corners[2], "y2": b.corners[3]}
