@@ -212,17 +212,21 @@ def test_a_source_that_finds_nothing_is_judged_by_its_numbers() -> None:
 # --------------------------------------------------------------------------- boxes
 
 
+def detections_of(corners: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> found_boxes.Detections:
+    return found_boxes.Detections(corners, scores, classes, np.zeros((len(scores), 0, 2)))
+
+
 def test_boxes_of_one_thing_are_one() -> None:
     boxes = np.array([[0, 0, 10, 10], [1, 0, 11, 10], [5, 0, 15, 10], [0, 0, 10, 9]], float)
     assert found_boxes.overlaps(boxes[:1], boxes)[0] == pytest.approx([1, 9 / 11, 1 / 3, 0.9])
-    found = found_boxes.Detections.ranked(boxes, np.array([0.8, 0.9, 0.7, 0.6]), np.array([0, 0, 0, 1]), near=0.5)
+    found = detections_of(boxes, np.array([0.8, 0.9, 0.7, 0.6]), np.array([0, 0, 0, 1])).ranked(near=0.5)
     assert (found.scores.tolist(), found.classes.tolist()) == ([0.9, 0.7, 0.6], [0, 0, 1])
 
 
 def test_the_average_precision_is_that_of_the_formula() -> None:
-    ours = found_boxes.Detections(np.array([[0, 0, 10, 10], [50, 0, 60, 10]], float), np.ones(2), np.zeros(2, int))
+    ours = detections_of(np.array([[0, 0, 10, 10], [50, 0, 60, 10]], float), np.ones(2), np.zeros(2, int))
     near = np.array([[0, 0, 10, 10], [50, 0, 60, 7.2]])
-    theirs = found_boxes.Detections(near, np.array([0.9, 0.8]), np.zeros(2, int))
+    theirs = detections_of(near, np.array([0.9, 0.8]), np.zeros(2, int))
     agreement = found_boxes.Agreement()
     agreement.add(ours, theirs, 0.5)
     assert agreement.precision() == pytest.approx((5 * 1 + 5 * 51 / 101) / 10)  # one half is recalled beyond 0.7
@@ -243,8 +247,8 @@ def test_the_average_precision_is_that_of_pycocotools(seed: int) -> None:
         at = random.integers(0, 6, 9)
         corners, scores = boxes[at] + random.normal(0, 2, (9, 4)), random.uniform(0.1, 1, 9)
         rows[item] = np.concatenate([corners, scores[:, None], kinds[at][:, None]], -1)
-        ours = found_boxes.Detections(boxes[:count], np.ones(count), kinds[:count])
-        agreement.add(ours, found_boxes.Detections.ranked(corners, scores, kinds[at], near=None), 0.5)
+        ours = detections_of(boxes[:count], np.ones(count), kinds[:count])
+        agreement.add(ours, detections_of(corners, scores, kinds[at]).ranked(near=None), 0.5)
     coco = float(task_metrics.mean_precision({"y": rows}, labels).mean())
     assert agreement.precision() == pytest.approx(coco) and not math.isclose(coco, 0)
 

@@ -61,7 +61,7 @@ def test_a_mark_lies_again_where_it_was(declared: Preprocess, size: tuple[int, i
     whole = preprocess.geometry(picture, declared)
     rows, columns = (np.flatnonzero((whole[..., 0] > 127).any(axis)) for axis in (1, 0))
     box = np.array([[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]], float)
-    found = found_boxes.Detections(box, np.ones(1), np.zeros(1, int))
+    found = found_boxes.Detections(box, np.ones(1), np.zeros(1, int), np.zeros((1, 0, 2)))
     layout = Layout(BOXES, SCORES, None, "shares", None, anything=False)
     back = detection_layout.in_picture(found, layout, whole.shape[:2], size, declared)
     near = max(size) / min(whole.shape[:2])  # pixels of the picture for one of the input
@@ -75,7 +75,7 @@ def test_boxes_end_at_the_sides_of_the_picture(shares: bool, form: Any) -> None:
     layout = Layout(
         BOXES, SCORES, None, "shares", None, anything=False, format=form, unit="shares" if shares else "pixels"
     )
-    found = found_boxes.Detections(corners, np.ones(1), np.zeros(1, int))
+    found = found_boxes.Detections(corners, np.ones(1), np.zeros(1, int), np.zeros((1, 0, 2)))
     told = detection_layout.in_picture(found, layout, (20, 20), (10, 40), Preprocess(resize=20, fit="stretch"))
     wanted = [0, 2.5, 20, 10] if form == "xyxy" else [10, 0, 40, 5]
     assert told.corners[0].tolist() == wanted

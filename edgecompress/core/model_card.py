@@ -162,12 +162,14 @@ class Columns(TypedDict):
 class Detector(TypedDict):
     """How boxes are read out of the outputs: docs/detectors.md has the specification.
 
-    `size`: height and width of the model's picture; null where it takes none.
+    `point`: numbers of a key point. `size`: height and width of the model's picture; null where it takes none.
     """
 
     boxes: Columns
     scores: Columns
     classes: Columns | None
+    points: NotRequired[Columns | None]
+    point: NotRequired[Literal[2, 3]]
     kind: Literal["shares", "probabilities", "log-probabilities", "logits", "logit"]
     background: Count | None
     anything: bool
@@ -179,14 +181,23 @@ class Detector(TypedDict):
     size: Annotated[list[Positive], Meta(min_length=2, max_length=2)] | None
 
 
+class Segments(TypedDict):
+    """How the class of each pixel is read, as data.segments has it. `size`: height and width of the model's picture."""
+
+    axis: Literal[1, 3] | None
+    single: Literal["probability", "logit", ""]
+    size: Annotated[list[Positive], Meta(min_length=2, max_length=2)]
+
+
 class Postprocess(TypedDict):
     """What an app does with the answer; `output` holds the scores of classes. `top_k`: at most so many are told."""
 
-    task: Literal["classify", "detect", "raw"]
+    task: Literal["classify", "detect", "segment", "raw"]
     output: Line
     probabilities: bool
     top_k: Positive
     detect: NotRequired[Detector]
+    segment: NotRequired[Segments]
 
 
 class Labels(TypedDict):

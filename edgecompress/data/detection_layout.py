@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, "np.ndarray"]
 SIDES = 4  # numbers of a box
 PLACED = "NPC"  # items, places, channels
+PARTS = ("boxes", "scores", "classes", "points")  # of a layout, each some channels of an output
 READINGS: tuple[BoxFormat, ...] = ("xyxy", "cxcywh", "xywh")  # yxyx is as good as xyxy: boxes overlap as much
 FEWEST = 20  # places where something is found that tell how boxes are written; of fewer also the best of each item
 MOST = 0.99  # of the boxes have a width and a height
@@ -74,17 +75,19 @@ class Layout:
     least: float = source_probabilities.DECIDED  # the score from which on something is found
     overlap: float = ONE_THING  # IoU beyond which two boxes of a class are of one thing
     unit: Literal["pixels", "shares"] = "pixels"  # of the model's input
+    points: Columns | None = None  # the key points of each box
+    point: int = 2  # numbers of one: x, y, and how certain it is
 
     @staticmethod
     def read(told: Mapping[str, Any]) -> Layout:
         """Out of plain data, as `told` gives it."""
-        columns = {key: Columns(**told[key]) if told[key] else None for key in ("boxes", "scores", "classes")}
+        columns = {key: Columns(**told[key]) if told.get(key) else None for key in PARTS}
         return Layout(**{**told, **columns})
 
     def told(self, names: Mapping[str, str]) -> dict[str, Any]:
         """As plain data; `names`: what an artifact calls the source's outputs."""
         plain = asdict(self)
-        for key in ("boxes", "scores", "classes"):
+        for key in PARTS:
             if plain[key]:
                 plain[key]["name"] = names[plain[key]["name"]]
         return plain
@@ -125,11 +128,12 @@ class Layout:
 
         p, rows = self.probable(arrays, part).astype(np.float32).astype(np.float64), self.boxes.rows(arrays, part)
         told = self.classes.rows(arrays, part)[..., 0] if self.classes else p.argmax(-1)
+        points = self.points.rows(arrays, part) if self.points else np.zeros((*p.shape[:2], 0))
         for item, scores in enumerate(p.max(-1)):
             at = np.flatnonzero(scores >= least)
-            corners = as_corners(rows[item, at], self.format)
-            near = None if self.listed else self.overlap
-            yield Detections.ranked(corners, scores[at], np.rint(told[item, at]).astype(int), near)
+            corners, classes = as_corners(rows[item, at], self.format), np.rint(told[item, at]).astype(int)
+            own = points[item, at].reshape(len(at), points.shape[-1] // self.point, self.point)
+            yield Detections(corners, scores[at], classes, own).ranked(None if self.listed else self.overlap)
 
 
 def in_picture(
@@ -139,22 +143,27 @@ def in_picture(
     picture: tuple[int, int] | None,
     how: Preprocess | None,
 ) -> Detections:
-    """With corners x1, y1, x2, y2 in pixels of the user's picture, cut off at its sides.
+    """With corners x1, y1, x2, y2 in pixels of the user's picture, cut off at its sides; key points are not cut off.
 
     `size`: height and width of the model's input; `picture`: those of the picture, None where the input itself is
     given, whose pixels the corners are in then; `how` it becomes the input.
     """
     import numpy as np
 
-    corners = found.corners[:, [1, 0, 3, 2]] if layout.format == "yxyx" else found.corners
+    turned = layout.format == "yxyx"
+    corners = found.corners[:, [1, 0, 3, 2]] if turned else found.corners
+    points = found.points[..., [1, 0, *range(2, layout.point)]] if turned and layout.points else found.points
+    places = np.concatenate([corners.reshape(len(corners), 2, 2), points[..., :2]], 1)  # [k, 2 + m, 2]: x, y
     if size and layout.unit == "shares":
-        corners = corners * np.array([size[1], size[0]] * 2, np.float64)
+        places = places * np.array([size[1], size[0]], np.float64)
     if picture and how:
         at = preprocess.placement(*picture, how)
-        corners = (corners + [at.left, at.top] * 2) / np.array([at.across, at.down] * 2)
+        places = (places + [at.left, at.top]) / np.array([at.across, at.down])
+    corners = places[:, :2].reshape(-1, SIDES)
     if whole := picture or size:
         corners = np.clip(corners, 0, [whole[1], whole[0]] * 2)
-    return Detections(corners, found.scores, found.classes)
+    points = np.concatenate([places[:, 2:], points[..., 2:]], -1)
+    return Detections(corners, found.scores, found.classes, points)
 
 
 def as_corners(rows: np.ndarray, written: BoxFormat) -> np.ndarray:
@@ -209,10 +218,33 @@ def _declared(golden: Arrays, detect: Detect) -> Layout:
             "detect: it needs boxes [n, k, 4] and scores [n, k] or [n, k, classes], or one output [n, k, 4 and more] "
             f"as both, not {shapes}"
         )
+    points = _points(golden, pair[0], detect) if detect.points else None
+    if points and points.name == detect.scores:
+        pair = pair[0], replace(pair[1], end=points.first)
     layout = _read(golden, *pair)
     if layout is None:
         raise InputError(f"detect.scores: '{detect.scores}' holds neither probabilities nor their logits")
-    return replace(layout, format=detect.format, least=detect.score, overlap=detect.overlap, certain=True)
+    said = replace(layout, format=detect.format, least=detect.score, overlap=detect.overlap, certain=True)
+    return replace(said, points=points, point=len(detect.point))
+
+
+def _points(golden: Arrays, boxes: Columns, detect: Detect) -> Columns:
+    """Where the key points of each box are: an output of their own, or the last channels of that of boxes."""
+    numbers = detect.keypoints * len(detect.point)
+    if detect.points not in golden:
+        raise InputError(
+            f"detect.points: the source has no output '{detect.points}'{did_you_mean(detect.points, list(golden))}"
+        )
+    shape, joined, places = golden[detect.points].shape, detect.points == boxes.name, boxes.of(golden).shape[1]
+    own = [a for a in ((boxes.axis,) if joined else (2, 1)) if len(shape) == 3 and shape[3 - a] == places]
+    least = numbers + SIDES + 1 if joined else numbers  # behind a box and a score
+    axis = next((a for a in own if (shape[a] >= least if joined else shape[a] == least)), None)
+    if axis is None:
+        raise InputError(
+            f"detect.points: {detect.keypoints} key points of each box, {detect.point}, are {numbers} numbers for "
+            f"each of {places} places; '{detect.points}' is {list(shape)}"
+        )
+    return Columns(detect.points, axis, shape[axis] - numbers, shape[axis])
 
 
 def _readable(golden: Arrays) -> Iterator[Layout]:

@@ -29,26 +29,29 @@ class FoundFacts(TypedDict):
 
 @dataclass(frozen=True)
 class Detections:
-    """What is found in an image, the most probable first: corners [k, 4], scores [k], classes [k]."""
+    """What is found in an image, the most probable first: corners [k, 4], scores [k], classes [k].
+
+    points [k, m, 2]: the key points of each, or [k, m, 3] with how certain they are; m is 0 where there are none.
+    """
 
     corners: np.ndarray
     scores: np.ndarray
     classes: np.ndarray
+    points: np.ndarray
 
-    @staticmethod
-    def ranked(corners: np.ndarray, scores: np.ndarray, classes: np.ndarray, near: float | None) -> Detections:
+    def ranked(self, near: float | None) -> Detections:
         """In falling order of the scores; without those whose IoU with a better one of their class is beyond `near`."""
         import numpy as np
 
-        order = np.argsort(-scores, kind="stable")[:MOST_TRIED]
+        order = np.argsort(-self.scores, kind="stable")[:MOST_TRIED]
         if near is not None:
-            order = order[_distinct(overlaps(corners[order], corners[order]) > near, classes[order])]
-        order = order[:MOST_FOUND]
-        return Detections(corners[order], scores[order], classes[order])
+            corners = self.corners[order]
+            order = order[_distinct(overlaps(corners, corners) > near, self.classes[order])]
+        return self.where(order[:MOST_FOUND])
 
     def where(self, chosen: np.ndarray) -> Detections:
-        """Some of them, by a mask [k]."""
-        return Detections(self.corners[chosen], self.scores[chosen], self.classes[chosen])
+        """Some of them, by a mask [k] or by their numbers."""
+        return Detections(self.corners[chosen], self.scores[chosen], self.classes[chosen], self.points[chosen])
 
 
 def _distinct(near: np.ndarray, classes: np.ndarray) -> np.ndarray:

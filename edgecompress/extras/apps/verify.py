@@ -137,12 +137,14 @@ def _check_names(card: Card) -> None:
 
 
 def _columns(task: Postprocess) -> list[Columns]:
-    """The outputs that boxes are read from. Raises InputError where a card speaks of boxes without telling which."""
+    """The outputs that boxes are read from. Raises InputError where a card does not tell what it speaks of."""
+    if task["task"] == "segment" and "segment" not in task:
+        raise InputError(f"{CARD}: postprocess: segment is missing")
     if task["task"] != "detect":
         return []
     if (how := task.get("detect")) is None:
         raise InputError(f"{CARD}: postprocess: detect is missing")
-    return [columns for columns in (how["boxes"], how["scores"], how["classes"]) if columns]
+    return [columns for columns in (how["boxes"], how["scores"], how["classes"], how.get("points")) if columns]
 
 
 def _known(opened: _Opened) -> Card:

@@ -98,7 +98,7 @@ def test_a_board_finds_things_in_pixels_of_the_picture_and_draws_them(board: Pat
 def test_a_board_says_what_cannot_be_drawn(board: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "ready.npy", np.zeros((1, 3, 32, 32), np.float32))
     done = run(board, "predict", "--ready", tmp_path / "ready.npy", "--draw", tmp_path / "x.png")
-    assert done.returncode == 2 and "--draw: draws the boxes of a detector into a picture" in done.stderr
+    assert done.returncode == 2 and "--draw: it takes a picture, and a model that finds boxes or regions" in done.stderr
     assert done.stderr.count("\n") == 1
     done = run(board, "predict", drawn(tmp_path), "--draw", tmp_path / "nowhere" / "x.png")
     assert done.returncode == 2 and "No such file" in done.stderr and done.stderr.count("\n") == 1

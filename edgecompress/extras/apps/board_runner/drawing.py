@@ -1,4 +1,4 @@
-"""A picture with the boxes that were found in it."""
+"""A picture with what was found in it: boxes and key points, or the class of each pixel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core.errors import InputError
-from edgecompress.data import preprocess
+from edgecompress.data import preprocess, segments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,21 +16,33 @@ if TYPE_CHECKING:
 GOLDEN = 0.618034  # of the colour circle, between the colours of two classes that follow each other
 
 
-def draw(arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], file: Path) -> None:
-    """Writes the picture that was asked about, with a box and its label for each detection. Raises InputError."""
+def draw(arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], mask: np.ndarray | None, file: Path) -> None:
+    """Writes the picture that was asked about, with a box, its label and its key points for each detection.
+
+    `mask` [height, width]: the class of each pixel, laid over it in colours; class 0 is none. Raises InputError.
+    """
+    import numpy as np
     from PIL import ImageDraw
 
     raw = next(iter(arrays.values()))
-    if "detections" not in told or len(arrays) != 1 or raw.dtype != "uint8" or raw.ndim not in (2, 3):
-        raise InputError("--draw: draws the boxes of a detector into a picture; this is none")
+    known = "detections" in told or (mask is not None and mask.shape == raw.shape[:2])
+    if not known or len(arrays) != 1 or raw.dtype != "uint8" or raw.ndim not in (2, 3):
+        raise InputError("--draw: it takes a picture, and a model that finds boxes or regions in it")
     picture = preprocess.pil().fromarray(raw[:, :, 0] if raw.shape[2:] == (1,) else raw).convert("RGB")
+    if mask is not None:
+        table = np.array([_colour(index) for index in range(segments.UNSEEN + 1)])
+        seen = (mask > 0) & (mask != segments.UNSEEN)
+        pixels = np.asarray(picture)
+        mixed = np.where(seen[..., None], (pixels + table[mask]) // 2, pixels)
+        picture = preprocess.pil().fromarray(mixed.astype(np.uint8))
     width = max(1, round(max(picture.size) / 320))
     pen = ImageDraw.Draw(picture)
-    for each in reversed(told["detections"]):  # the best last, over the others
-        hue = each["index"] * GOLDEN % 1.0
-        colour = tuple(round(255 * share) for share in colorsys.hsv_to_rgb(hue, 0.85, 0.95))
+    for each in reversed(told.get("detections", ())):  # the best last, over the others
+        colour = _colour(each["index"])
         left, top, right, bottom = each["box"]
         pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=width)
+        for x, y, *_ in each.get("points", ()):
+            pen.ellipse((x - width, y - width, x + width, y + width), fill=colour, outline=(0, 0, 0))
         text = f"{each['label']} {100 * each['probability']:.0f} %"
         place = pen.textbbox((left, max(0, top - 12)), text)
         pen.rectangle(place, fill=colour)
@@ -39,3 +51,9 @@ def draw(arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], file: Path) 
         picture.save(file, "PNG")
     except OSError as error:
         raise InputError(f"--draw {file}: {error.strerror or error}") from error
+
+
+def _colour(index: int) -> tuple[int, int, int]:
+    """Of a class: red, green and blue."""
+    red, green, blue = colorsys.hsv_to_rgb(index * GOLDEN % 1.0, 0.85, 0.95)
+    return round(255 * red), round(255 * green), round(255 * blue)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from edgecompress.core.model_card import Card, Item
 
     Array = np.ndarray
+    # outputs, names of classes, height and width of the picture that the item came as
+    Answer = tuple[dict[str, Array], list[str], tuple[int, int] | None]
 
 PORT = 8000
 CARD = "card.json"  # beside this module: the card that was compiled in
@@ -96,14 +98,16 @@ class BoardPackage:
 
     def predict(self, data: bytes, ready: bool) -> dict[str, object]:
         """The answer to a file or a body. Raises InputError for what is none that the model takes."""
-        return self.answer(self.arrays(data, ready), ready)
+        return self.model.answer(*self.run(self.arrays(data, ready), ready))
 
-    def answer(self, arrays: Mapping[str, Array], ready: bool) -> dict[str, object]:
-        """The answer to one item; boxes lie in the picture that it came as."""
+    def run(
+        self, arrays: Mapping[str, Array], ready: bool
+    ) -> tuple[dict[str, Array], list[str], tuple[int, int] | None]:
+        """Of one item."""
         outputs = self.model.run(self.model.prepared(arrays, ready))
         how = None if ready else self.model.declared
         shape = arrays[how.input].shape if how else ()
-        return self.model.answer(outputs, self.labels, (shape[0], shape[1]) if len(shape) in (2, 3) else None)
+        return outputs, self.labels, (shape[0], shape[1]) if len(shape) in (2, 3) else None
 
 
 # --------------------------------------------------------------------------- commands
@@ -120,9 +124,11 @@ def predict(board: BoardPackage, args: argparse.Namespace) -> int:
         raise InputError(f"{args.file}: larger than {inputs.LARGEST >> 20} MiB")
     try:
         arrays = board.arrays(data, args.ready)
-        told = board.answer(arrays, args.ready)
+        outputs, labels, picture = board.run(arrays, args.ready)
+        told = board.model.answer(outputs, labels, picture)
         if args.draw:
-            drawing.draw(arrays, told, args.draw)
+            mask = board.model.mask(outputs, picture) if "regions" in told else None
+            drawing.draw(arrays, told, mask, args.draw)
         _print(told)
     except InputError as error:
         raise type(error)(f"{args.file}: {error}") from error
@@ -172,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("predict", help="the answer to a PNG, JPEG, .npy, .npz, or the bare bytes of one item")
     one.add_argument("file", type=Path, metavar="FILE")
     one.add_argument("--ready", action="store_true", help="the file is the model's input: nothing is processed")
-    one.add_argument("--draw", type=Path, metavar="FILE", help="also the picture with the boxes found in it, as a PNG")
+    one.add_argument("--draw", type=Path, metavar="FILE", help="also the picture with what was found in it, as a PNG")
     one.set_defaults(command=predict)
     test = commands.add_parser("self-test", help="whether this machine computes what was packed")
     test.set_defaults(command=self_test)

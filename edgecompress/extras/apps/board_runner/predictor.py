@@ -12,7 +12,7 @@ from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import TensorSpec
 from edgecompress.core.package_contents import artifact
 from edgecompress.core.settings import Preprocess, Spectrogram
-from edgecompress.data import detection_layout, preprocess, states, tensors
+from edgecompress.data import detection_layout, preprocess, segments, states, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,14 +102,26 @@ class Predictor:
         found = next(layout.found(outputs, slice(0, 1), layout.least))
         return detection_layout.in_picture(found, layout, size, picture, self.declared)
 
+    def mask(self, outputs: Mapping[str, Array], picture: tuple[int, int] | None) -> Array:
+        """The class of each pixel of the user's picture of that height and width, uint8; 255: the model saw none of it.
+
+        Without a picture: of each cell of the output.
+        """
+        task = self.card["postprocess"]
+        how = task["segment"]
+        cells = segments.regions(outputs[task["output"]], how["axis"], how["single"])
+        size = how["size"][0], how["size"][1]
+        return segments.in_picture(cells, size, picture, self.declared) if picture else cells
+
     def answer(
         self, outputs: Mapping[str, Array], labels: list[str], picture: tuple[int, int] | None = None
     ) -> dict[str, object]:
         """What is told as JSON.
 
         {"classes": [{"index", "label", "probability"}]}, {"detections": [{"index", "label", "probability", "box"}]}
-        with x1, y1, x2, y2 in pixels of the user's `picture`, whose height and width are given, or {"outputs": {name:
-        numbers}}.
+        with x1, y1, x2, y2 in pixels of the user's `picture`, whose height and width are given, and with "points" where
+        there are any, {"regions": [{"index", "label", "share"}]} of the pixels, the largest first, or {"outputs":
+        {name: numbers}}.
         """
         import numpy as np
 
@@ -118,13 +130,20 @@ class Predictor:
         how = self.card["postprocess"]
         if how["task"] == "detect":
             found = self.boxes(outputs, picture)
-            rows = zip(found.classes.tolist(), found.scores.tolist(), found.corners.tolist(), strict=True)
+            each = (found.classes, found.scores, found.corners, found.points)
             return {
                 "detections": [
                     {"index": i, "label": label(labels, i), "probability": score, "box": corners}
-                    for i, score, corners in rows
+                    | ({"points": points} if points else {})
+                    for i, score, corners, points in zip(*(a.tolist() for a in each), strict=True)
                 ]
             }
+        if how["task"] == "segment":
+            counts = np.bincount(self.mask(outputs, picture).reshape(-1), minlength=segments.UNSEEN + 1)
+            shares = counts / counts.sum()
+            order = np.argsort(-shares[: segments.UNSEEN], kind="stable")
+            seen = [int(i) for i in order if counts[i]]
+            return {"regions": [{"index": i, "label": label(labels, i), "share": float(shares[i])} for i in seen]}
         if how["task"] != "classify":
             return {"outputs": {name: array.tolist() for name, array in outputs.items()}}
         scores = outputs[how["output"]].reshape(-1).astype(np.float64)

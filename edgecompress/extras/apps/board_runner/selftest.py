@@ -93,12 +93,17 @@ def labels(card: Card, payload: Path, opened: Callable[[], Predictor]) -> str:
     task = card["postprocess"]["task"]
     if task == "raw":
         return "the model has no class labels"
+    import numpy as np
+
     model, names = opened(), names_of(card, payload)
     expected = {item["name"]: golden.load(payload, item) for item in card["golden"]["outputs"]}
     sides = (answered(card, payload, model), expected)
     if task == "detect":
         found = [model.boxes(outputs, None).classes[:1].tolist() for outputs in sides]
         mine, golden_label = (label(names, best[0]) if best else NOTHING for best in found)
+    elif task == "segment":
+        masks = [model.mask(outputs, None) for outputs in sides]
+        mine, golden_label = (label(names, int(np.bincount(mask.reshape(-1)).argmax())) for mask in masks)
     else:
         mine, golden_label = (label(names, model.best(outputs)[0]) for outputs in sides)
     if mine != golden_label:
