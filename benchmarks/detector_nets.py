@@ -1,4 +1,4 @@
-"""Three small detectors of things in noise: with anchors and without, of one class and of several.
+"""Small detectors of things in noise: with anchors and without, of one class and of several, of faces and their points.
 
 `NETS[name]`, `train` and `net_NAME` are as in damage_nets.py. Items are pictures of 64 x 64 pixels with up to four
 things on them, 7 to 26 pixels wide, of a class that shape and colour tell, and clutter that is none.
@@ -183,6 +183,130 @@ class Joined(Detector):
         return {"found": torch.cat([middle, size, torch.sigmoid(made[..., :3])], -1).transpose(1, 2)}
 
 
+class Raw(Anchors):
+    """The same without decoding: offsets to anchors, and logits of background and three classes."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        x = self.deep(self.stem(x))
+        made = torch.cat([self.rows(self.near(x)), self.rows(self.far(self.deeper(x)))], 1)
+        return {"loc": made[..., 4:], "conf": made[..., :4]}
+
+
+class Heat(Detector):
+    """Heat maps of three classes with a peak at each middle; sizes in cells of 4 pixels, offsets in them."""
+
+    def __init__(self) -> None:
+        super().__init__(3, squares(4, (4.0,)))
+        self.up, self.heat, self.size, self.offset = conv(56, 48), head(48, 3), head(48, 2), head(48, 2)
+        nn.init.constant_(self.heat[1].bias, -3.0)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        fine = self.stem(x)
+        coarse = F.interpolate(self.deep(fine), scale_factor=2.0, mode="nearest")
+        x = self.up(torch.cat([fine, coarse], 1))
+        return {"hm": self.heat(x), "wh": F.relu(self.size(x)), "reg": self.offset(x)}
+
+
+class Faces(Detector):
+    """Anchors of three sizes as SSD's, undecoded, of faces and their five points (as RetinaFace's)."""
+
+    def __init__(self) -> None:
+        grids = squares(4, (10.0, 15.0)), squares(8, (22.0,))
+        super().__init__(12, np.concatenate(grids))  # 2 classes, 4 numbers of a box, 10 of points
+        self.up = conv(56, 32)
+        self.near, self.far = head(32, 2 * 16), head(32, 16)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        fine = self.stem(x)
+        deep = self.deep(fine)
+        x = self.up(torch.cat([fine, F.interpolate(deep, scale_factor=2.0, mode="nearest")], 1))
+        made = torch.cat([self.rows(self.near(x)), self.rows(self.far(deep))], 1)
+        return {"loc": made[..., 2:6], "conf": made[..., :2], "landms": made[..., 6:]}
+
+
+POINTS = np.array([[0.3, 0.35], [0.7, 0.35], [0.5, 0.55], [0.35, 0.78], [0.65, 0.78]])  # of a face, in its box
+
+
+def faces(random: np.random.Generator, n: int) -> tuple[Array, Array]:
+    """Pictures [n, 3, 64, 64]; truth [n, 4, 20]: class 0, the box, and x, y, visible of five points."""
+    images = random.normal(0, 0.25, (n, 3, SIZE, SIZE))
+    truth = np.full((n, MOST, 20), -1, np.float32)
+    y, x = np.mgrid[:SIZE, :SIZE] + 0.5
+    for i in range(n):
+        for k in range(random.integers(0, MOST)):
+            side = np.exp(random.uniform(np.log(10), np.log(26))) * np.array([1.0, random.uniform(1.0, 1.3)])
+            low = random.uniform(0, SIZE - side)
+            box = np.concatenate([low, low + side])
+            if not all(overlaps(box, truth[i, :k, 1:5]) < 0.05):
+                continue
+            places = low + side * (POINTS + random.normal(0, 0.03, POINTS.shape))
+            visible = np.concatenate([places, np.full((5, 1), 2.0)], -1)
+            truth[i, k] = 0, *box, *visible.reshape(-1)
+            images[i] += shape(1, box) * np.array([1.4, 1.0, 0.7])[:, None, None] * random.uniform(0.7, 1.3)
+            for px, py in places:
+                images[i] -= 1.6 * np.exp(-((x - px) ** 2 + (y - py) ** 2) / (0.004 * side[0] ** 2 + 0.5))
+        at, low = random.uniform(0, SIZE, 2), random.uniform(3, 9, 2)
+        images[i] += shape(0, np.concatenate([at - low, at + low])) * random.uniform(0, 0.8)
+    return images.astype(np.float32), truth
+
+
+def face_loss(anchors: Array) -> Callable[[Any, Any], Any]:
+    """Cross entropy of the anchors that are certain, and the smooth L1 distance of boxes and points to their code."""
+    size, middle = anchors[:, 2:] - anchors[:, :2], (anchors[:, :2] + anchors[:, 2:]) / 2
+
+    def loss(made: Any, truth: Any) -> Any:
+        truth = truth.numpy()
+        classes, boxes = near_things(anchors, truth[..., :5])
+        points = np.zeros((*classes.shape, 10), np.float32)
+        for i, item in enumerate(truth):
+            for thing in item[item[:, 0] >= 0]:
+                own = (boxes[i] == thing[1:5]).all(-1)
+                places = thing[5:].reshape(5, 3)[:, :2]
+                points[i, own] = ((places - middle[own][:, None]) / (0.1 * size[own][:, None])).reshape(-1, 10)
+        there, certain = (classes > 0) & (classes != EITHER), classes != EITHER
+        log = np.log(np.maximum(boxes[..., 2:] - boxes[..., :2], 1e-3) / size) / 0.2
+        code = np.concatenate([((boxes[..., :2] + boxes[..., 2:]) / 2 - middle) / (0.1 * size), log], -1)
+        wanted = [torch.from_numpy(a[there].astype(np.float32)) for a in (code, points)]
+        at, kept = torch.from_numpy(there), torch.from_numpy(certain)
+        count = at.sum().clamp(min=1)
+        scores = F.cross_entropy(made["conf"][kept], torch.from_numpy(classes)[kept], reduction="sum")
+        boxes_off, points_off = (
+            F.smooth_l1_loss(made[name][at], w, reduction="sum")
+            for name, w in zip(("loc", "landms"), wanted, strict=True)
+        )
+        return (scores + boxes_off + 0.4 * points_off) / count
+
+    return loss
+
+
+def heat_loss(made: Any, truth: Any) -> Any:
+    """The focal loss of the heat maps, and the distances of sizes and offsets at the middles (Zhou et al., 2019)."""
+    things, cells = truth.numpy(), SIZE // 4
+    heat = np.zeros((len(things), 3, cells, cells), np.float32)
+    at = []
+    y, x = np.mgrid[:cells, :cells]
+    for i, item in enumerate(things):
+        for kind, x1, y1, x2, y2 in item[item[:, 0] >= 0]:
+            cx, cy, w, h = (x1 + x2) / 8, (y1 + y2) / 8, (x2 - x1) / 4, (y2 - y1) / 4
+            spread = max(0.4, min(w, h) / 6)
+            px, py = min(cells - 1, int(cx)), min(cells - 1, int(cy))
+            bump = np.exp(-((x - px) ** 2 + (y - py) ** 2) / (2 * spread**2))
+            heat[i, int(kind)] = np.maximum(heat[i, int(kind)], bump)
+            at.append((i, py, px, w, h, cx - px, cy - py))
+    target, p = torch.from_numpy(heat), made["hm"].sigmoid().clamp(1e-5, 1 - 1e-5)
+    peak = target == 1
+    positive = ((1 - p) ** 2 * p.log())[peak].sum()
+    negative = ((1 - target) ** 4 * p**2 * (1 - p).log())[~peak].sum()
+    count = max(1, len(at))
+    if not at:
+        return -negative
+    told = torch.tensor(at, dtype=torch.float32)
+    i, py, px = told[:, :3].long().unbind(1)
+    size = (made["wh"][i, :, py, px] - told[:, 3:5]).abs().sum()
+    offset = (made["reg"][i, :, py, px] - told[:, 5:]).abs().sum()
+    return (-positive - negative + 0.3 * size + offset) / count
+
+
 # --------------------------------------------------------------------------- what they learn, and what they find
 
 
@@ -285,6 +409,16 @@ NETS: dict[str, Net] = {
     "anchors": detector("anchors", Anchors, 3, near_things),
     "distances": detector("distances", Distances, 1, in_the_middle),
     "joined": detector("joined", Joined, 3, in_the_middle),
+}
+
+
+def unjudged(outputs: Outputs, truth: Array) -> float:
+    raise NotImplementedError("the deploy makes its boxes, and judges them: benchmarks/detector_cells.py")
+
+
+HEADS: dict[str, Net] = {
+    "heat": Net("detection", Heat, functools.partial(scenes, 3), heat_loss, unjudged, 1600),
+    "faces": Net("detection", Faces, faces, face_loss(Faces().anchors.numpy()), unjudged, 1200),
 }
 
 for _name in NETS:

@@ -246,3 +246,31 @@ def test_the_outputs_that_a_metric_reads_are_known() -> None:
     assert (metrics.reads(top1, outputs, labels), metrics.reads(second, outputs, labels)) == ({"a"}, {"b"})
     every = metrics.Metric("own", "mean", lambda o, y: sum(v[:, 0] for v in o.values()))
     assert metrics.reads(every, outputs, labels) == {"a", "b"}
+
+
+def test_points_are_judged_by_their_distance() -> None:
+    """OKS is exp(-d^2 / (2 area (2 spread)^2)): here 0.72, so five of ten thresholds are reached."""
+    side = 20.0
+    away = math.sqrt(-2 * side**2 * (2 * 0.05) ** 2 * math.log(0.72))
+    points = np.array([[5.0, 5.0], [15.0, 5.0], [10.0, 15.0]])
+    visible = np.concatenate([points, np.full((3, 1), 2.0)], -1).reshape(-1)
+    labels = np.full((2, 2, 14), -1.0)
+    labels[:, 0] = [0, 0, 0, side, side, *visible]
+    found = {"boxes": np.tile([0.0, 0, 1, 1], (2, 1, 1)), "scores": np.ones((2, 1)), "classes": np.zeros((2, 1))}
+    exact = task_metrics.point_precision({**found, "points": np.tile(points.reshape(-1), (2, 1, 1))}, labels)
+    assert exact.mean() == pytest.approx(1.0)
+    moved = task_metrics.point_precision(
+        {**found, "points": np.tile((points + [away, 0]).reshape(-1), (2, 1, 1))}, labels
+    )
+    assert moved.mean() == pytest.approx(0.5)
+    with pytest.raises(InputError, match="declare points and keypoints"):
+        task_metrics.point_precision(found, labels)
+    with pytest.raises(InputError, match=r"labels \[items, most, 11\]"):
+        task_metrics.point_precision({**found, "points": np.zeros((2, 1, 4))}, labels)
+
+
+def test_the_precision_of_small_and_large_things_is_told_apart() -> None:
+    boxes = np.array([[0.0, 0, 10, 10], [0, 20, 60, 80]])
+    labels = np.concatenate([np.zeros((2, 1)), boxes], 1)[None]
+    found = {"boxes": boxes[None, 1:], "scores": np.ones((1, 1)), "classes": np.zeros((1, 1))}
+    assert task_metrics.by_size(found, labels) == {"small": 0.0, "medium": pytest.approx(1.0), "large": None}

@@ -82,12 +82,13 @@ SOURCE = """\
 # A source: a model as its author has it, and its data. `edgecompress deploy FILE` takes it from here.
 model = {model} # a factory pkg.mod:fn, or a .pt2 or .onnx file (relative to this file)
 data = {data} # pkg.mod:fn, an .npz, a folder of .npy or of images, or "random"
-metric = {metric} # top1, top5, perplexity, mse, mae, map, miou, auc, wer, psnr, ssim, none, or your own pkg.mod:fn
+metric = {metric} # top1, top5, perplexity, mse, mae, map, oks, miou, auc, wer, psnr, ssim, none, or your own pkg.mod:fn
 # description = {description} # packages for apps say it
 # name = {name} # what reports and packages call it; left out: the model's own name
 # samples = 512 # at most this many items per split
 # labels = ["cat", "dog"] # names of the classes
 # detect = {{ boxes = "loc", scores = "conf", format = "xyxy" }} # a detector's outputs; or yxyx, xywh, cxcywh
+# decode = {{ head = "ssd", ... }} # its raw head, of which boxes are made: docs/detectors.md
 # augment = ["flip", "crop"] # what training may do to a picture: mirror it, shift it
 # licence = "MIT" # packages for apps say it
 # task = "embedding" # of a Hugging Face folder, where it is not that of its architecture

@@ -103,6 +103,7 @@ class Pad:
             raise ValueError(f"length must be 1 to {MOST_NUMBERS}")
 
 
+MOST_BINS = 1 << 10  # of a distribution
 BoxFormat = Literal["xyxy", "yxyx", "xywh", "cxcywh"]
 
 
@@ -132,6 +133,44 @@ class Detect:
                 raise ValueError(f"{name} must be between 0 and 1")
 
 
+Head = Literal["ssd", "yolov5", "yolox", "dfl", "fcos", "centernet"]
+
+
+@dataclass(frozen=True)
+class Decode:
+    """A raw head: outputs that say of each cell how its box lies to it. The deployed graph makes boxes of them.
+
+    Outputs are one of each grid [n, numbers, h, w], the finest first, or one of all [n, k, numbers]. Then the source
+    has the outputs "boxes" (corners in pixels of the input), "scores" and "points" in their place.
+    """
+
+    head: Head
+    boxes: tuple[str, ...]
+    scores: tuple[str, ...] = ()  # empty: they stand behind the boxes' numbers
+    points: tuple[str, ...] = ()  # key points
+    keypoints: int = 0  # how many each box has
+    offsets: tuple[str, ...] = ()  # centernet: where in its cell the middle is
+    strides: tuple[int, ...] = ()  # of the grids, in pixels; empty: by the outputs' sizes
+    anchors: tuple[tuple[tuple[float, float], ...], ...] = ()  # ssd, yolov5: by grid the widths and heights in pixels
+    variances: tuple[float, float] = (0.1, 0.2)  # ssd: what the middle and the size are multiplied with
+    bins: int = 16  # dfl: of the distribution of a distance
+    activation: Literal["sigmoid", "softmax", "none", ""] = ""  # of scores; empty: the head's usual one
+
+    def __post_init__(self) -> None:
+        if not self.boxes or any(stride < 1 for stride in self.strides) or not 1 <= self.bins <= MOST_BINS:
+            raise ValueError(f"boxes must name outputs, strides be 1 and more, bins 1 to {MOST_BINS}")
+        if (self.head in ("ssd", "yolov5")) != bool(self.anchors) or not all(self.anchors):
+            raise ValueError("anchors are those of ssd and yolov5, which need them: [[[width, height], ...], ...]")
+        if bool(self.points) != (self.keypoints > 0):
+            raise ValueError("points (outputs) and keypoints (how many each box has, 1 and more) go together")
+        if self.points and self.head not in ("ssd", "dfl", "centernet"):
+            raise ValueError(f"points of the head {self.head} are not known; ssd, dfl and centernet have some")
+        if self.head == "centernet" and not self.scores:
+            raise ValueError("centernet needs scores: the output of its heat map")
+        if self.offsets and self.head != "centernet":
+            raise ValueError("offsets are those of centernet")
+
+
 def is_factory(reference: str) -> bool:
     """Whether a text names user code, `pkg.mod:fn`, and no file or word."""
     module, colon, function = reference.partition(":")
@@ -145,7 +184,9 @@ class Source:
     model: str  # pkg.mod:fn, or a .pt2, .onnx, ... file (relative to the TOML's folder)
     data: str = ""  # pkg.mod:fn, an .npz, a folder of .npy, an image folder, or "random"
     name: str = ""  # what reports call it; empty: the model's own name
-    metric: str = "top1"  # top1, top5, perplexity, mse, mae, map, miou, iou, auc, wer, psnr, ssim, none, pkg.mod:fn
+    metric: str = (
+        "top1"  # top1, topK, perplexity, mse, mae, map, oks, miou, iou, auc, wer, psnr, ssim, none, pkg.mod:fn
+    )
     description: str = ""
     samples: int | None = None  # at most this many per split
     preprocess: Preprocess | None = None
@@ -159,6 +200,7 @@ class Source:
     task: str = ""  # of a Hugging Face folder, where it is not that of its architecture: "embedding", ...
     length: int | tuple[int, ...] | None = None  # tokens of a text, or several; left out: 128, or the net's positions
     detect: Detect | None = None  # which outputs are boxes and scores
+    decode: Decode | None = None  # which ones are a raw head, of which boxes and scores are made
     licence: str = ""
 
     def __post_init__(self) -> None:

@@ -58,6 +58,7 @@ class ResolvedSource(Source):
     def for_model(self) -> dict[str, Json]:
         """The options of the stage that loads it: no other key of it changes the result."""
         words = {"dynamic": self.dynamic, "constants": self.constants, "state": self.state}
+        words |= {"decode": dataclasses.asdict(self.decode)} if self.decode else {}
         if not self.torch:
             return {"path": self.model, **words}
         return {"source": {"model": self.model, "kind": self.kind, "task": self.task, **words}}

@@ -158,7 +158,7 @@ def in_picture(
         places = places * np.array([size[1], size[0]], np.float64)
     if picture and how:
         at = preprocess.placement(*picture, how)
-        places = (places + [at.left, at.top]) / np.array([at.across, at.down])
+        places = (places + np.array([at.left, at.top])) / np.array([at.across, at.down])
     corners = places[:, :2].reshape(-1, SIDES)
     if whole := picture or size:
         corners = np.clip(corners, 0, [whole[1], whole[0]] * 2)

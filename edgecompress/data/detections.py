@@ -42,18 +42,25 @@ def told_by(options: Mapping[str, Any], artifact: Artifact) -> str:
 
 
 def as_list(outputs: Arrays, layout: Layout) -> Arrays:
-    """What is found as "boxes" [n, most, 4] (x1, y1, x2, y2), "scores" and "classes" [n, most], filled up with 0."""
+    """What is found as "boxes" [n, most, 4] (x1, y1, x2, y2), "scores" and "classes" [n, most], filled up with 0.
+
+    Where it has key points, also as "points" [n, most, 2 m].
+    """
     import numpy as np
 
     count = len(layout.boxes.of(outputs))
     found = list(layout.found(outputs, slice(0, count), RANKED))
     most = max((len(each.scores) for each in found), default=0) or 1
     boxes, scores, classes = np.zeros((count, most, 4)), np.zeros((count, most)), np.zeros((count, most))
-    order = [1, 0, 3, 2] if layout.format == "yxyx" else [0, 1, 2, 3]
+    points = np.zeros((count, most, *(found[0].points.shape[1:2] if found else (0,)), 2))
+    turned = layout.format == "yxyx"
+    order = [1, 0, 3, 2] if turned else [0, 1, 2, 3]
     for i, each in enumerate(found):
         k = len(each.scores)
         boxes[i, :k], scores[i, :k], classes[i, :k] = each.corners[:, order], each.scores, each.classes
-    return {"boxes": boxes, "scores": scores, "classes": classes}
+        points[i, :k] = each.points[..., 1::-1] if turned else each.points[..., :2]
+    listed = {"boxes": boxes, "scores": scores, "classes": classes}
+    return listed | ({"points": points.reshape(count, most, -1)} if layout.points else {})
 
 
 def with_places(outputs: Arrays) -> Arrays:

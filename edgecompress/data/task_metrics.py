@@ -27,6 +27,8 @@ BLANK = 0  # of CTC: torch's own
 IGNORED = 255  # a label of segmentation that no class has, as in PASCAL VOC; so are negative ones
 NOTHING = -1  # the class of a label of detection that pads; a token that pads
 DECIBELS = "dB"
+SPREAD = 0.05  # of a key point about its place, in sides of its thing; COCO's are 0.025 (eyes) to 0.107 (hips)
+SIZES = ("small", "medium", "large")  # of things, as COCO has them
 IDENTICAL_DB = 100.0  # the PSNR of pictures that are the same
 
 
@@ -234,16 +236,50 @@ def mean_precision(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
     score, class; or "boxes" [n, k, 4], "scores" [n, k] or, of several classes, [n, k, classes], and "classes" [n, k] if
     there are any. Boxes are in the labels' units, and overlapping ones already removed.
     """
-    import numpy as np
 
-    rows = _found(outputs)
     if labels.ndim != 3 or labels.shape[-1] != 5:
         raise InputError(f"it needs labels [items, most, 5] of class, x1, y1, x2, y2, not {list(labels.shape)}")
-    classes = sorted({int(c) for c in np.unique(labels[..., 0]) if c != NOTHING})
-    if not classes:
-        raise InputError("the labels have no box")
-    matches = _matched(rows, labels, classes)
-    each = [_precisions(found, len(labels)) for found in matches]
+    return _precision_of(_judge(_found(outputs), labels), labels)
+
+
+def point_precision(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
+    """The same by COCO's similarity of key points (OKS) in place of the IoU: of 17 with COCO's spreads, else 0.05 each.
+
+    labels [n, most, 5 + 3 m]: class, x1, y1, x2, y2, then x, y and 0 (not there), 1 or 2 of each point. outputs: also
+    "points" [n, k, 2 m].
+    """
+    if "points" not in outputs:
+        raise InputError("it needs key points; declare points and keypoints in detect")
+    count = outputs["points"].shape[-1] // 2
+    if labels.ndim != 3 or labels.shape[-1] != 5 + 3 * count:
+        raise InputError(
+            f"it needs labels [items, most, {5 + 3 * count}] of class, x1, y1, x2, y2, and x, y, visible of {count} "
+            f"points, not {list(labels.shape)}"
+        )
+    return _precision_of(_judge(_found(outputs), labels, outputs["points"]), labels)
+
+
+def by_size(outputs: Arrays, labels: np.ndarray) -> dict[str, float | None]:
+    """COCO's average precision of small, medium and large things: up to 32 x 32, up to 96 x 96, beyond; None: no label.
+
+    Sizes are in the labels' units.
+    """
+    judge = _judge(_found(outputs), labels, sizes=True)
+    with contextlib.redirect_stdout(io.StringIO()):
+        judge.accumulate()
+    precision = judge.eval["precision"][..., 0]  # [thresholds, recalls, classes, sizes]; -1: no label
+    values = {}
+    for i, name in enumerate(SIZES):
+        known = precision[..., i + 1][precision[..., i + 1] > -1]
+        values[name] = float(known.mean()) if known.size else None
+    return values
+
+
+def _precision_of(judge: Any, labels: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    n = len(labels)
+    each = [_precisions(judge.evalImgs[i * n : (i + 1) * n], n) for i in range(len(judge.params.catIds))]
     return _influence(float(np.mean([value for value, _ in each])), np.mean([without for _, without in each], axis=0))
 
 
@@ -266,8 +302,8 @@ def _found(outputs: Arrays) -> np.ndarray:
     return np.concatenate([boxes, scores[..., None], classes[..., None]], -1)
 
 
-def _matched(rows: np.ndarray, labels: np.ndarray, classes: list[int]) -> list[list[object]]:
-    """COCOeval's matches of each class and image."""
+def _judge(rows: np.ndarray, labels: np.ndarray, points: np.ndarray | None = None, sizes: bool = False) -> Any:
+    """COCOeval with its matches of each class and image, of boxes, or of `points` [n, k, 2 m] of the same rows."""
     try:
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
@@ -275,26 +311,50 @@ def _matched(rows: np.ndarray, labels: np.ndarray, classes: list[int]) -> list[l
         raise _needed("pycocotools") from error
     import numpy as np
 
-    truth, found = COCO(), []
+    classes = sorted({int(c) for c in np.unique(labels[..., 0]) if c != NOTHING})
+    if not classes:
+        raise InputError("the labels have no box")
+    truth = COCO()
     known = ((i, box) for i, item in enumerate(labels.tolist()) for box in item if box[0] != NOTHING)
-    boxes = [(i, c, [x, y, u - x, v - y], (u - x) * (v - y)) for i, (c, x, y, u, v) in known]
+    boxes = [(i, c, [x, y, u - x, v - y], (u - x) * (v - y), p) for i, (c, x, y, u, v, *p) in known]
     truth.dataset = {
         "images": [{"id": i + 1} for i in range(len(labels))],
         "categories": [{"id": c + 1} for c in classes],
         "annotations": [
             {"id": k + 1, "image_id": i + 1, "category_id": int(c) + 1, "iscrowd": 0, "bbox": corners, "area": area}
-            for k, (i, c, corners, area) in enumerate(boxes)
+            | {"keypoints": p, "num_keypoints": sum(seen > 0 for seen in p[2::3])}
+            for k, (i, c, corners, area, p) in enumerate(boxes)
         ],
     }
-    for i, item in enumerate(rows.tolist()):
-        found += [[i + 1, x, y, u - x, v - y, s, c + 1] for x, y, u, v, s, c in item if np.isfinite(s) and s > 0]
+    found = [
+        {"image_id": int(i) + 1, "bbox": [x, y, u - x, v - y], "score": s, "category_id": int(c) + 1}
+        for i, (x, y, u, v, s, c) in zip(*_kept(rows), strict=True)
+    ] or [{"image_id": 1, "bbox": [0, 0, 0, 0], "score": 0.0, "category_id": classes[0] + 1}]
+    if points is not None:
+        places = points[np.isfinite(rows[..., 4]) & (rows[..., 4] > 0)].reshape(-1, points.shape[-1] // 2, 2)
+        whole = np.concatenate([places, np.ones((*places.shape[:2], 1))], -1) if len(places) else np.zeros((1, 1, 3))
+        found = [
+            {key: each[key] for key in ("image_id", "score", "category_id")} | {"keypoints": p}
+            for each, p in zip(found, whole.reshape(len(whole), -1).tolist(), strict=True)
+        ]
     with contextlib.redirect_stdout(io.StringIO()):
         truth.createIndex()
-        judge = COCOeval(truth, truth.loadRes(np.array(found or [[1, 0, 0, 0, 0, 0, 0]])), "bbox")
-        judge.params.areaRng, judge.params.areaRngLbl = judge.params.areaRng[:1], judge.params.areaRngLbl[:1]
+        judge = COCOeval(truth, truth.loadRes(found), "bbox" if points is None else "keypoints")
+        if points is not None and points.shape[-1] // 2 != len(judge.params.kpt_oks_sigmas):
+            judge.params.kpt_oks_sigmas = np.full(points.shape[-1] // 2, SPREAD)
+        if not sizes:
+            judge.params.areaRng, judge.params.areaRngLbl = judge.params.areaRng[:1], judge.params.areaRngLbl[:1]
         judge.params.maxDets = [found_boxes.MOST_FOUND]
         judge.evaluate()
-    return [judge.evalImgs[k * len(labels) : (k + 1) * len(labels)] for k in range(len(classes))]
+    return judge
+
+
+def _kept(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The images [k] and the rows [k, 6] of what is found."""
+    import numpy as np
+
+    there = np.isfinite(rows[..., 4]) & (rows[..., 4] > 0)
+    return np.nonzero(there)[0], rows[there]
 
 
 def _precisions(images: list[Any], count: int) -> tuple[float, np.ndarray]:
@@ -325,4 +385,5 @@ METRICS: Mapping[str, TaskMetric] = {
     "miou": TaskMetric("higher", mean_overlap(0)),
     "iou": TaskMetric("higher", mean_overlap(1)),
     "map": TaskMetric("higher", mean_precision, every=True),
+    "oks": TaskMetric("higher", point_precision, every=True),
 }

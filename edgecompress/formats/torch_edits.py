@@ -7,6 +7,8 @@
 {"edit": "zeros", "parameters": ["layer1.0.conv1.weight"]}   what is zero in them stays zero in training
 {"edit": "levels", "module": "relu1", "step": 0.1, "low": 0, "high": 15}   its output is rounded to 0, 0.1, ... 1.5;
     with "input": 0 its first input is
+{"edit": "decode", "how": {"head": "dfl", ...}, "shapes": {"output": [1, 84, 80, 80]}, "size": [640, 640]}   its outputs
+    of these shapes become boxes and scores (settings.Decode)
 
 A stranger's edits execute nothing: attributes are whole numbers that the module has already, layers come from LAYERS.
 """
@@ -19,8 +21,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
 
+from edgecompress.core import config
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
+from edgecompress.core.settings import Decode
 from edgecompress.data import declared_ends
 
 if TYPE_CHECKING:
@@ -77,6 +81,8 @@ class Edit(TypedDict, total=False):
     low: int
     high: int
     input: int
+    how: Mapping[str, Json]
+    size: Sequence[int]
 
 
 LAYERS = (
@@ -99,6 +105,7 @@ def apply(net: torch.nn.Module, edits: Sequence[Edit]) -> None:
         "zeros": _check_zeros,
         "bind": _bind,
         "levels": _levels,
+        "decode": _decode,
     }
     for edit in edits:
         try:
@@ -213,6 +220,13 @@ def _bind(net: torch.nn.Module, edit: Edit) -> None:
 
     values = {name: torch.tensor(value) if isinstance(value, list) else value for name, value in edit["inputs"].items()}
     net.forward = functools.partial(net.forward, **values)
+
+
+def _decode(net: torch.nn.Module, edit: Edit) -> None:
+    from edgecompress.formats import torch_decoding
+
+    how, (height, width) = config.build(Decode, edit["how"], "decode"), edit["size"]
+    torch_decoding.attach(net, how, edit["shapes"], (height, width))
 
 
 def _check_zeros(net: torch.nn.Module, edit: Edit) -> None:

@@ -64,7 +64,11 @@ def listed(
     metric: metrics.Metric, outputs: Mapping[str, np.ndarray], detect: Detect | None, source: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
     """What a metric scores: of average precision what is found, where `detect` says how the source's boxes are read."""
-    layout = detection_layout.find(detections.with_places(source), detect) if detect and metric.name == "map" else None
+    layout = (
+        detection_layout.find(detections.with_places(source), detect)
+        if detect and metric.name in ("map", "oks")
+        else None
+    )
     return detections.as_list(outputs, layout) if layout else outputs
 
 

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,11 @@ from edgecompress.core import source as sources
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
-from edgecompress.core.model import OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.model import DETECT, OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.core.settings import Source
 from edgecompress.data import declared_ends, dynamic_axes, states, tensors
 from edgecompress.data.dynamic_axes import Dims
-from edgecompress.formats import torch_edits, torch_faults, torch_module, torch_program
+from edgecompress.formats import box_heads, torch_edits, torch_faults, torch_module, torch_program
 from edgecompress.formats.torch_module import Named
 from edgecompress.stages import keras_net
 
@@ -103,6 +103,15 @@ def _load_module(request: Request, source: Source) -> Artifact:
     net = keras_net.called(net, reference) if by_keras else net
     edits = torch_edits.bound(net, source.constants, reference)
     torch_edits.apply(net, edits)
+    if source.decode and by_keras:
+        raise InputError(f"{reference}: decode is for torch and ONNX sources; export the Keras net as .onnx")
+    if source.decode:
+        raw = module_specs(net, request, source)
+        shapes = [{spec.name: spec.concrete() for spec in side} for side in raw]
+        size = box_heads.picture([*shapes[0].values()])
+        decode: torch_edits.Edit = {"edit": "decode", "how": asdict(source.decode), "shapes": shapes[1], "size": size}
+        torch_edits.apply(net, [decode])
+        edits.append(decode)
     if why := torch_module.unsound(net):
         raise InputError(f"{reference}: {why}; train or save it again")
     kept = {name: tensor.clone() for name, tensor in net.named_buffers()}
@@ -115,7 +124,8 @@ def _load_module(request: Request, source: Source) -> Artifact:
         reference = torch_module.GRAPH
     torch_module.write(net, request.out, reference, edits)
     wide = torch_program.doubles(net.state_dict())
-    return replace(draft, facts=_in_float32(wide) if wide else {}).write()
+    facts = {DETECT: box_heads.detect(source.decode)} if source.decode else {}
+    return replace(draft, facts={**facts, **(_in_float32(wide) if wide else {})}).write()
 
 
 def _check_buffers(net: torch.nn.Module, kept: Named, example: Named, reference: str) -> None:

@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core import plain_file
+from edgecompress.core import config, plain_file
 from edgecompress.core.errors import InputError, blamed, first_line
 from edgecompress.core.model import DETECT, OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.settings import Decode
 from edgecompress.data import declared_ends, dynamic_axes, tensors
 from edgecompress.engines.onnx import explicit_pads, external, full_precision, settling, suppression
 from edgecompress.engines.onnx.session import CPU, options
+from edgecompress.formats import box_heads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +37,8 @@ def read(request: Request) -> Artifact:
     has the declared range, else 1 to 2^31 - 1. An If that asks for a size is taken for that of the input "samples" or
     of the context's batch, and told as a warning. Half precision becomes float32, and is told.
     """
+    import onnx
+
     file = Path(request.options["path"])
     try:
         plain_file.check(file, LARGEST_FILE)
@@ -53,6 +57,13 @@ def read(request: Request) -> Artifact:
     warnings = [*raised, *settling.of_tables(proto), *warnings, *left_out, *cut]
     external.save(proto, external.Weights(proto, file.parent, beside), copy)
     session = _opened(copy, file)
+    if how := request.options.get("decode"):
+        decode = config.build(Decode, how, "decode")
+        given = [TensorSpec(v.name, _shape(v, ""), _dtype(v.type, v.name)) for v in session.get_inputs()]
+        raw = zip((v.name for v in session.get_outputs()), _rehearse(session, given, file), strict=True)
+        box_heads.onto(proto, decode, dict(raw), box_heads.picture([spec.concrete() for spec in given]))
+        onnx.save_model(proto, copy)
+        session, detect = _opened(copy, file), box_heads.detect(decode)
     try:
         sides = session.get_inputs(), session.get_outputs()
         # what the file calls axis 0 of its first input that has a name for it

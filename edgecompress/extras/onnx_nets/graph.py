@@ -52,9 +52,14 @@ class Graph:
 def read(file: Path) -> Graph:
     """The graph of a valid file. Raises ValueError for a domain that is not the standard's own."""
     import onnx
+
+    return of(onnx.load_model(file))
+
+
+def of(model: onnx.ModelProto) -> Graph:
+    """The graph of a valid model. Raises ValueError for a domain that is not the standard's own."""
     from onnx import inliner
 
-    model = onnx.load_model(file)
     if model.functions:
         model = inliner.inline_local_functions(model)
     model = _with_shapes(model)

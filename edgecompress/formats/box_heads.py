@@ -1,0 +1,290 @@
+"""Raw heads of detectors as ONNX operators: what the last layers say of each cell becomes boxes, scores and key points.
+
+Rows are cells of the grids, the finest grid first, row by row, at each cell its anchors in their order. The formulas:
+ssd: Liu et al., ECCV 2016, as RetinaFace's (Deng et al., CVPR 2020) for points; yolov5: Ultralytics' YOLOv5; yolox:
+Ge et al., 2021; dfl: Li et al., NeurIPS 2020, as YOLOv8's; fcos: Tian et al., ICCV 2019, without centre-ness;
+centernet: Zhou et al., 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core.errors import InputError, did_you_mean
+from edgecompress.core.json import Json
+from edgecompress.core.settings import Decode
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+BOXES, SCORES, POINTS = "boxes", "scores", "points"  # what the outputs are called then
+SIDES, COORDINATES = 4, 2
+BEGIN = {"yolov5": -0.5, "yolox": 0.0, "centernet": 0.0}  # of a cell, where its offsets begin; of others its middle
+MIDDLE = 0.5
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass
+class Operators:
+    """Nodes and constants, in the order of computing; names begin with `prefix`, which no tensor of the net has."""
+
+    prefix: str
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+
+    def op(self, kind: str, *inputs: str | np.ndarray | Sequence[int], name: str = "", **attributes: Any) -> str:
+        """Adds an operator; inputs are tensors' names, or constants: reals as float32, whole numbers as int64."""
+        import numpy as np
+        from onnx import helper, numpy_helper
+
+        names = []
+        for each in inputs:
+            if not isinstance(each, str):
+                array = np.asarray(each)
+                kept = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+                each = f"{self.prefix}constant_{len(self.constants)}"
+                self.constants.append(numpy_helper.from_array(kept, each))
+            names.append(each)
+        made = name or f"{self.prefix}{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, names, [made], name=f"{self.prefix}{len(self.nodes)}", **attributes))
+        return made
+
+    def columns(self, rows: str, first: int, end: int) -> str:
+        """Some channels of rows [n, k, channels]."""
+        return self.op("Slice", rows, [first], [end], [2])
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Of all rows the middle [k, 2] (x, y) and the stride [k, 1], in pixels; the size of the anchor [k, 2]."""
+
+    middle: np.ndarray
+    stride: np.ndarray
+    anchor: np.ndarray
+
+
+def detect(how: Decode) -> dict[str, Json]:
+    """How the outputs are read, of settings.Detect."""
+    told: dict[str, Json] = {"boxes": BOXES, "scores": SCORES, "format": "xyxy", "unit": "pixels"}
+    if how.points:
+        told |= {"points": POINTS, "keypoints": how.keypoints, "point": "xyc" if how.head == "dfl" else "xy"}
+    return told
+
+
+def onto(proto: onnx.ModelProto, how: Decode, shapes: Shapes, size: tuple[int, int]) -> None:
+    """Puts the operators behind the outputs of a net, of these shapes in a run; its other outputs stay.
+
+    `size`: height and width of its picture. Raises InputError as `operators`.
+    """
+    from onnx import TensorProto, helper
+
+    graph = proto.graph
+    own = {BOXES, SCORES, POINTS}
+    taken = {name for node in graph.node for name in (*node.input, *node.output)} | {v.name for v in graph.input}
+    prefix = "decode_"
+    while any(name.startswith(prefix) for name in taken):
+        prefix = f"_{prefix}"
+    renamed = {name: f"{prefix}{name}" for name in own & taken}
+    used = {*how.boxes, *how.scores, *how.points, *how.offsets}
+    if lost := own & {value.name for value in graph.output} - used:
+        raise InputError(
+            f"decode: the source has another output '{min(lost)}', which is no part of the head; rename it"
+        )
+    made = operators(how, shapes, size, prefix)
+    for node in (*graph.node, *made.nodes):
+        _rename(node.input, renamed)
+    for node in graph.node:
+        _rename(node.output, renamed)
+    for value in (*graph.input, *graph.value_info):
+        value.name = renamed.get(value.name, value.name)
+    kept = [value for value in graph.output if value.name not in used]
+    del graph.output[:]
+    graph.output.extend(kept)
+    for name in (BOXES, SCORES, *([POINTS] if how.points else [])):
+        graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None] * 3))
+    graph.node.extend(made.nodes)
+    graph.initializer.extend(made.constants)
+
+
+def _rename(names: Any, renamed: Mapping[str, str]) -> None:
+    for i, name in enumerate(names):
+        names[i] = renamed.get(name, name)
+
+
+def picture(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """Height and width of the picture that a net takes, by the shapes of its inputs. Raises InputError without one."""
+    for shape in shapes:
+        if len(shape) == 4:
+            last = shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)
+            return (shape[1], shape[2]) if last else (shape[2], shape[3])
+    raise InputError("decode: the source takes no picture [n, channels, h, w], so its head has no grid")
+
+
+def operators(how: Decode, shapes: Shapes, size: tuple[int, int], prefix: str) -> Operators:
+    """What turns outputs of these shapes into BOXES [n, k, 4] (x1, y1, x2, y2 in pixels), SCORES and POINTS.
+
+    `size`: height and width of the net's picture. Raises InputError for outputs that do not fit the head.
+    """
+    for key, names in (("boxes", how.boxes), ("scores", how.scores), ("points", how.points), ("offsets", how.offsets)):
+        for name in names:
+            if name not in shapes:
+                raise InputError(f"decode.{key}: the source has no output '{name}'{did_you_mean(name, list(shapes))}")
+    graph = Operators(prefix)
+    grids, cells = _cells(how, shapes, size)
+    anchors = [len(each) for each in how.anchors] or [1] * len(grids)
+    count = len(cells.stride)
+
+    def rows(key: str, names: Sequence[str], channels: int) -> str:
+        """Outputs as [n, k, channels]; 0: whatever they have."""
+        made = []
+        for i, name in enumerate(names):
+            shape = list(shapes[name])
+            if len(shape) == 4:
+                each = shape[1] // anchors[i]
+                split = graph.op("Reshape", name, [0, anchors[i], each, shape[2] * shape[3]])
+                turned = graph.op("Transpose", split, perm=[0, 3, 1, 2])
+                made.append(graph.op("Reshape", turned, [0, shape[2] * shape[3] * anchors[i], each]))
+            elif len(shape) == 3 and shape[1] != count and shape[2] == count:
+                made.append(graph.op("Transpose", name, perm=[0, 2, 1]))
+                each = shape[1]
+            else:
+                made.append(name)
+                each = shape[-1]
+            if (channels and each != channels) or (len(shape) == 4 and shape[1] % anchors[i]):
+                raise InputError(
+                    f"decode.{key}: '{name}' is {shape}; the head {how.head} needs {channels} numbers for each of "
+                    f"{anchors[i]} boxes of a cell"
+                )
+        return graph.op("Concat", *made, axis=1) if len(made) > 1 else made[0]
+
+    joined = how.scores in ((), how.boxes)  # one output of each grid holds all
+    anything = how.head in ("yolov5", "yolox") and joined  # a score of there being something at all
+    numbers = SIDES * how.bins if how.head == "dfl" else SIDES
+    if joined:
+        whole = rows("boxes", how.boxes, 0)
+        last = shapes[how.boxes[0]]
+        channels = (last[1] // anchors[0]) if len(last) == 4 else min(last[1:])
+        if channels <= numbers + anything:
+            raise InputError(
+                f"decode.boxes: '{how.boxes[0]}' is {list(last)}: no scores stand behind the {numbers} numbers of a "
+                "box; name their outputs as scores"
+            )
+        code, logits = graph.columns(whole, 0, numbers), graph.columns(whole, numbers, channels)
+    else:
+        channels = 0
+        code = rows("boxes", how.boxes, COORDINATES if how.head == "centernet" else numbers)
+        logits = rows("scores", how.scores, 0)
+    points = rows("points", how.points, how.keypoints * (3 if how.head == "dfl" else 2)) if how.points else ""
+    offsets = rows("offsets", how.offsets, COORDINATES) if how.offsets else ""
+    _boxes(graph, how, cells, code, offsets)
+    _scores(graph, how, logits, channels - numbers if anything else 0, grids)
+    if points:
+        _points(graph, how, cells, points)
+    return graph
+
+
+def _cells(how: Decode, shapes: Shapes, size: tuple[int, int]) -> tuple[list[tuple[int, int]], _Cells]:
+    """The grids' heights and widths, by the outputs or by the strides; and their rows."""
+    import numpy as np
+
+    first = [shapes[name] for name in how.boxes]
+    if how.strides:
+        grids = [(math.ceil(size[0] / s), math.ceil(size[1] / s)) for s in how.strides]
+    elif all(len(shape) == 4 for shape in first):
+        grids = [(shape[2], shape[3]) for shape in first]
+    else:
+        raise InputError("decode: an output [n, k, numbers] does not tell its grids; give strides = [8, 16, ...]")
+    if how.anchors and len(how.anchors) != len(grids):
+        raise InputError(f"decode.anchors: they are of {len(how.anchors)} grids, but there are {len(grids)}")
+    middles, strides, anchors = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+    for i, (high, wide) in enumerate(grids):
+        own = np.array(how.anchors[i] if how.anchors else [(1.0, 1.0)], np.float64)
+        stride = how.strides[i] if how.strides else size[0] / high
+        at = np.stack(np.meshgrid(np.arange(wide), np.arange(high)), -1).reshape(-1, 1, 2) + BEGIN.get(how.head, MIDDLE)
+        middles.append(np.repeat(at * stride, len(own), 1).reshape(-1, 2))
+        strides.append(np.full((len(middles[-1]), 1), stride))
+        anchors.append(np.tile(own, (high * wide, 1)))
+    found = _Cells(*map(np.concatenate, (middles, strides, anchors)))
+    for name, shape in zip(how.boxes, first, strict=True):
+        if len(shape) != 4 and len(found.stride) not in shape[1:]:
+            grid = ", ".join(f"{h} x {w}" for h, w in grids)
+            raise InputError(
+                f"decode: '{name}' is {list(shape)}, but grids of {grid} cells have {len(found.stride)} boxes; check "
+                "strides and anchors"
+            )
+    return grids, found
+
+
+def _boxes(graph: Operators, how: Decode, cells: _Cells, code: str, offsets: str) -> None:
+    import numpy as np
+
+    op, (centre, spread) = graph.op, how.variances
+    if how.head in ("dfl", "fcos"):  # the distances to the sides
+        if how.head == "dfl":
+            bins = op("Reshape", code, [0, len(cells.stride), SIDES, how.bins])
+            expected = op("MatMul", op("Softmax", bins, axis=-1), np.arange(how.bins, dtype=float)[:, None])
+            code = op("Reshape", expected, [0, len(cells.stride), SIDES])
+        away = op("Mul", code, cells.stride * [-1.0, -1.0, 1.0, 1.0])
+        op("Add", away, np.tile(cells.middle, 2), name=BOXES)
+        return
+    if how.head == "centernet":  # its size is in cells
+        middle = op("Mul", offsets, cells.stride) if offsets else ""
+        begin = cells.middle + (0.0 if offsets else MIDDLE * cells.stride)
+        half = op("Mul", code, cells.stride / 2)
+    elif how.head == "yolov5":
+        both = op("Sigmoid", code)
+        middle, begin = op("Mul", graph.columns(both, 0, 2), 2 * cells.stride), cells.middle
+        size = graph.columns(both, 2, 4)
+        half = op("Mul", op("Mul", size, size), 2 * cells.anchor)  # (2 x)^2 / 2
+    else:
+        scale = centre * cells.anchor if how.head == "ssd" else cells.stride
+        middle, begin = op("Mul", graph.columns(code, 0, 2), scale), cells.middle
+        grown = graph.columns(code, 2, 4)
+        grown = op("Exp", op("Mul", grown, np.array(spread)) if how.head == "ssd" else grown)
+        half = op("Mul", grown, (cells.anchor if how.head == "ssd" else cells.stride) / 2)
+    if middle:
+        middle = op("Add", middle, begin)
+        low, high = op("Sub", middle, half), op("Add", middle, half)
+    else:
+        low, high = op("Sub", begin[None], half), op("Add", half, begin)
+    op("Concat", low, high, axis=2, name=BOXES)
+
+
+def _scores(graph: Operators, how: Decode, logits: str, anything: int, grids: Sequence[tuple[int, int]]) -> None:
+    """`anything`: the number of scores of which the first is that of there being something; 0: it is none of them."""
+    kind = how.activation or ("softmax" if how.head == "ssd" else "sigmoid")
+    active = {"sigmoid": "Sigmoid", "softmax": "Softmax", "none": "Identity"}[kind]
+    axis: dict[str, Any] = {"axis": -1} if kind == "softmax" else {}
+    if not anything and how.head != "centernet":
+        graph.op(active, logits, name=SCORES, **axis)
+        return
+    probable = graph.op(active, logits, **axis)
+    if anything:
+        graph.op("Mul", graph.columns(probable, 0, 1), graph.columns(probable, 1, anything), name=SCORES)
+        return
+    high, wide = grids[0]  # the highest of nine cells is left
+    plane = graph.op("Reshape", graph.op("Transpose", probable, perm=[0, 2, 1]), [0, -1, high, wide])
+    best = graph.op("MaxPool", plane, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1, 1])
+    peak = graph.op("Cast", graph.op("Not", graph.op("Less", plane, best)), to=1)
+    left = graph.op("Reshape", graph.op("Mul", plane, peak), [0, -1, high * wide])
+    graph.op("Transpose", left, perm=[0, 2, 1], name=SCORES)
+
+
+def _points(graph: Operators, how: Decode, cells: _Cells, code: str) -> None:
+    import numpy as np
+
+    op, count = graph.op, how.keypoints
+    if how.head != "dfl":
+        scale = how.variances[0] * cells.anchor if how.head == "ssd" else cells.stride * [1.0, 1.0]
+        moved = op("Mul", code, np.tile(scale, count))
+        op("Add", moved, np.tile(cells.middle, count), name=POINTS)
+        return
+    each = op("Reshape", code, [0, len(cells.stride), count, 3])
+    places, sure = op("Slice", each, [0], [2], [3]), op("Sigmoid", op("Slice", each, [2], [3], [3]))
+    begin = (cells.middle - MIDDLE * cells.stride)[:, None]
+    placed = op("Add", op("Mul", places, 2 * cells.stride[:, None]), begin)
+    op("Reshape", op("Concat", placed, sure, axis=3), [0, len(cells.stride), 3 * count], name=POINTS)
