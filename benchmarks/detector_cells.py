@@ -2,10 +2,11 @@
 
     python benchmarks/detector_cells.py [--work DIR] [--targets x86,android,ios,web] [--json FILE]
 
-The heads: anchors with offsets and sizes (as SSD's), distances to the sides, middle and size in one output (as YOLO's
-of old), and distributions of the distances (examples/detector, as YOLOv8's). The first three are those of
-detector_nets.py, trained here. Two of the ONNX files have NonMaxSuppression inside. One sweep deploys all cells with
---profile quick; the precision is that of 200 scenes, the speed that of what ships over fp32 in the same race.
+The heads: SSD's (offsets to anchors), YOLOv8's (distributions of the distances; examples/detector), CenterNet's (heat
+maps), and RetinaFace's (anchors with five key points, judged by COCO's similarity of these). The first and the last two
+are those of detector_nets.py, trained here, and raw: the deploy decodes them. Two ONNX files have their choice inside,
+YOLOv8's NonMaxSuppression and CenterNet's TopK. One sweep deploys all cells with --profile quick; the precision is that
+of 200 scenes, the speed that of what ships over fp32 in the same race.
 """
 
 from __future__ import annotations
@@ -26,20 +27,27 @@ import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from torch.nn import functional as F
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "detector"
-DETECT = {
-    "anchors": '{ boxes = "boxes", scores = "scores", format = "xyxy", unit = "shares" }',
-    "distances": '{ boxes = "boxes", scores = "scores", format = "xyxy" }',
-    "joined": '{ boxes = "found", scores = "found", format = "cxcywh" }',
+SQUARES = "[[[8, 8], [13, 13]], [[21, 21]]]", "[[[10, 10], [15, 15]], [[22, 22]]]"
+DECODE = {
+    "ssd": f'head = "ssd"\nboxes = ["loc"]\nscores = ["conf"]\nstrides = [8, 16]\nanchors = {SQUARES[0]}\n',
+    "heat": 'head = "centernet"\nboxes = ["wh"]\nscores = ["hm"]\noffsets = ["reg"]\n',
+    "faces": 'head = "ssd"\nboxes = ["loc"]\nscores = ["conf"]\npoints = ["landms"]\nkeypoints = 5\n'
+    f"strides = [4, 8]\nanchors = {SQUARES[1]}\n",
 }
-SUPPRESSED = ("distances", "bins")  # whose ONNX files have NonMaxSuppression inside
+NETS_OF = {**detector_nets.NETS, **detector_nets.HEADS}
+TRAINED = {"ssd": "anchors", "heat": "heat", "faces": "faces"}  # of which weights
+METRIC = {"faces": "oks"}
+CHOSEN = {"heat": 'detect = { boxes = "found", scores = "found", format = "xyxy", unit = "pixels" }\n'}
 LIMIT, FASTER = 0.01, 1.3  # of the average precision, and of fp32's speed
 NETS = """import os, sys
 os.environ["DAMAGE_WEIGHTS"] = {weights!r}
 sys.path.insert(0, {here!r})
 import numpy as np
+import detector_cells
 import detector_nets as nets
 
 SIZES = {{"calibrate": 100, "select": 100, "test": 200}}
@@ -48,15 +56,13 @@ SIZES = {{"calibrate": 100, "select": 100, "test": 200}}
 def _data(name, split):
     if split not in SIZES:
         return None
-    pictures, things = nets.NETS[name].draw(np.random.default_rng([*SIZES].index(split) + 10), SIZES[split])
-    if name == "anchors":
-        things[..., 1:] = np.where(things[..., :1] < 0, things[..., 1:], things[..., 1:] / nets.SIZE)
-    return list(zip(pictures, things))
+    draw = detector_cells.NETS_OF[detector_cells.TRAINED[name]].draw
+    return list(zip(*draw(np.random.default_rng([*SIZES].index(split) + 10), SIZES[split])))
 
 
 """
 EACH = """def {name}():
-    return nets.trained({name!r}, nets.NETS)
+    return detector_cells.raw({name!r})
 
 
 def {name}_data(split):
@@ -96,57 +102,85 @@ def main() -> int:
     return int(any(row["wrong"] for row in rows))
 
 
+def raw(name: str) -> torch.nn.Module:
+    """The trained net, which answers what its last layers say."""
+    net = damage_nets.trained(TRAINED[name], NETS_OF)
+    if name == "ssd":
+        bare = detector_nets.Raw()
+        bare.load_state_dict(net.state_dict())
+        net = bare
+    return net.eval()
+
+
+class Best(torch.nn.Module):
+    """CenterNet's own decoding: the thirty best peaks as [n, 30, 6] of corners, score, class."""
+
+    def __init__(self, net: torch.nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
+        made = self.net(image)
+        heat = made["hm"].sigmoid()
+        peaks = heat * (F.max_pool2d(heat, 3, 1, 1) == heat)
+        wide, cells = heat.shape[3], heat.shape[2] * heat.shape[3]
+        scores, at = peaks.flatten(1).topk(30)
+        place = at % cells
+        size, offset = (made[key].flatten(2).gather(2, place[:, None].expand(-1, 2, -1)) for key in ("wh", "reg"))
+        middle = torch.stack([place % wide, torch.div(place, wide, rounding_mode="floor")], 1) + offset
+        corners = torch.cat([middle - size / 2, middle + size / 2], 1) * (detector_nets.SIZE / wide)
+        kind = torch.div(at, cells, rounding_mode="floor")
+        return {"found": torch.cat([corners, scores[:, None], kind[:, None].float()], 1).transpose(1, 2)}
+
+
 def prepared(work: Path) -> Any:
     """The sources, by name: a TOML for each net, as a factory of torch and as an ONNX file of it."""
     os.environ["DAMAGE_WEIGHTS"] = str(work / "weights")
-    for name in DETECT:
-        damage_nets.train(name, work / "weights", detector_nets.NETS)
+    for name in TRAINED.values():
+        damage_nets.train(name, work / "weights", NETS_OF)
     code = NETS.format(weights=str(work / "weights"), here=str(Path(__file__).parent))
-    (work / "nets.py").write_text(code + "".join(EACH.format(name=name) for name in DETECT), encoding="utf-8")
+    (work / "nets.py").write_text(code + "".join(EACH.format(name=name) for name in DECODE), encoding="utf-8")
     sys.path.insert(0, str(EXAMPLE))
     import net as example
 
-    size = detector_nets.SIZE
-    nets = {name: (damage_nets.trained(name, detector_nets.NETS), (1, 3, size, size)) for name in DETECT}
-    nets["bins"] = (example.build(), (1, 3, example.SIDE, example.SIDE))
-    for name, (net, shape) in nets.items():
-        export(net.eval(), shape, work / f"{name}.onnx", name in SUPPRESSED)
-        if name == "bins":
-            text = (EXAMPLE / "source.toml").read_text(encoding="utf-8")
-            (work / "net.py").write_text((EXAMPLE / "net.py").read_text(encoding="utf-8"), encoding="utf-8")
-            (work / "detector.safetensors").write_bytes((EXAMPLE / "detector.safetensors").read_bytes())
-            yield name, EXAMPLE / "source.toml"
-            own = "\n".join(line for line in text.splitlines() if not line.startswith("detect")) + "\n"
-            (work / "bins-onnx.toml").write_text(own.replace('"net:build"', '"bins.onnx"'), encoding="utf-8")
-        else:
-            detect = f"detect = {DETECT[name]}\n"
-            common = f'name = "{name}"\ndata = "nets:{name}_data"\nmetric = "map"\n'
-            (work / f"{name}.toml").write_text(f'model = "nets:{name}"\n{common}{detect}', encoding="utf-8")
-            told = "" if name in SUPPRESSED else detect
-            (work / f"{name}-onnx.toml").write_text(f'model = "{name}.onnx"\n{common}{told}', encoding="utf-8")
-            yield name, work / f"{name}.toml"
-        yield f"{name}-onnx", work / f"{name}-onnx.toml"
+    export(example.build().eval(), (1, 3, example.SIDE, example.SIDE), work / "bins.onnx")
+    suppress(work / "bins.onnx")
+    text = (EXAMPLE / "source.toml").read_text(encoding="utf-8")
+    (work / "net.py").write_text((EXAMPLE / "net.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (work / "detector.safetensors").write_bytes((EXAMPLE / "detector.safetensors").read_bytes())
+    own = "\n".join(line for line in text.splitlines() if not line.startswith("detect")) + "\n"
+    (work / "bins-onnx.toml").write_text(own.replace('"net:build"', '"bins.onnx"'), encoding="utf-8")
+    yield from (("bins", EXAMPLE / "source.toml"), ("bins-onnx", work / "bins-onnx.toml"))
+    for name, decode in DECODE.items():
+        net, chosen = raw(name), CHOSEN.get(name)
+        export(Best(net) if chosen else net, (1, 3, detector_nets.SIZE, detector_nets.SIZE), work / f"{name}.onnx")
+        common = f'name = "{name}"\ndata = "nets:{name}_data"\nmetric = "{METRIC.get(name, "map")}"\n'
+        decoded = f"[decode]\n{decode}"
+        (work / f"{name}.toml").write_text(f'model = "nets:{name}"\n{common}{decoded}', encoding="utf-8")
+        own = f'model = "{name}.onnx"\n{common}{chosen or decoded}'
+        (work / f"{name}-onnx.toml").write_text(own, encoding="utf-8")
+        yield from ((each, work / f"{each}.toml") for each in (name, f"{name}-onnx"))
 
 
-def export(net: torch.nn.Module, shape: tuple[int, ...], file: Path, suppressed: bool) -> None:
-    """The net as PyTorch exports it; `suppressed`: with NonMaxSuppression behind, and the boxes that it chooses."""
+def export(net: torch.nn.Module, shape: tuple[int, ...], file: Path) -> None:
+    """The net as PyTorch exports it."""
     with torch.no_grad():
         names = [*net(torch.zeros(shape))]
     torch.onnx.export(
         net, (torch.zeros(shape),), file, dynamo=True, input_names=["image"], output_names=names, verbose=False
     )
-    if not suppressed:
-        return
+
+
+def suppress(file: Path) -> None:
+    """Puts NonMaxSuppression behind "boxes" and "scores" [n, k, classes], and the boxes that it chooses."""
     proto = onnx.load_model(file)
     numbers = {"most": 30, "two": [2], "three": [3], "one": [1], "first": [0]}
     constants = {name: np.array(value) for name, value in numbers.items()}
     constants |= {"iou": np.array(0.5, np.float32), "least": np.array(0.5, np.float32)}
     proto.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
-    flat = proto.graph.output[1].type.tensor_type.shape.dim
-    turn = ("Unsqueeze", ["scores", "one"]) if len(flat) == 2 else ("Transpose", ["scores"])
     proto.graph.node.extend(
         [
-            helper.make_node(*turn, ["by_class"], **({} if len(flat) == 2 else {"perm": [0, 2, 1]})),
+            helper.make_node("Transpose", ["scores"], ["by_class"], perm=[0, 2, 1]),
             helper.make_node("NonMaxSuppression", ["boxes", "by_class", "most", "iou", "least"], ["chosen"]),
             helper.make_node("Slice", ["chosen", "two", "three", "one"], ["place"]),
             helper.make_node("Squeeze", ["place", "one"], ["at"]),

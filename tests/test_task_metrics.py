@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from edgecompress.core.errors import InputError, MissingDependency
 from edgecompress.core.settings import Limits
-from edgecompress.data import metric_limits, metrics
+from edgecompress.data import metric_limits, metrics, task_metrics
 from edgecompress.data.metrics import compare, scores, summary
 
 RANDOM = np.random.default_rng(0)

@@ -23,6 +23,7 @@ from edgecompress.data import (
     output_checks,
     output_error,
     output_statistics,
+    task_metrics,
     tensors,
 )
 from edgecompress.device import agent_client
@@ -78,6 +79,8 @@ class Results:
     no_proof: str = ""  # why the accuracy is none
     items: Mapping[str, str] = field(default_factory=dict)  # "right" or "scores": as metrics.items has them
     detector: Mapping[str, Any] | None = None  # how its boxes and scores are read, by the artifact's names
+    # by the size of things the average precision of the source and of the artifact
+    sizes: Mapping[str, tuple[float | None, float | None]] | None = None
 
 
 def run(request: Request) -> Artifact:
@@ -135,6 +138,7 @@ def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:
         AT_CHANCE: no_proof,
         "lost": lost or None,
         "detector": results.detector,
+        "sizes": results.sizes,
     }
     return told | {name: value for name, value in known.items() if value is not None}
 
@@ -237,7 +241,19 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
         no_proof=no_proof,
         items=items,
         detector={**layout.told(names), "by": detections.told_by(request.options, golden)} if layout else None,
+        sizes=_sizes(request, ours, theirs) if metric and metric["name"] == "map" else None,
     )
+
+
+def _sizes(
+    request: Request, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
+) -> dict[str, tuple[float | None, float | None]]:
+    """By the size of things the average precision of both sides."""
+    metric, labels = _judge(request)
+    assert metric is not None and labels is not None  # whoever asks has compared by them
+    detect = detections.declared(request.options, request.inputs["golden"])
+    before, after = (task_metrics.by_size(doubts.listed(metric, side, detect, ours), labels) for side in (ours, theirs))
+    return {name: (before[name], after[name]) for name in before}
 
 
 def pairs(golden: Artifact, model: Artifact) -> dict[str, str]:

@@ -32,6 +32,7 @@ KEY = "detections"
 ORDER = 15
 SHOWN = 10  # items
 SIDE = 220  # pixels of a picture in the report
+SPANS = {"small": "up to 32 x 32", "medium": "up to 96 x 96", "large": "beyond"}  # pixels, as COCO has them
 BOTH, ALONE = "#17733f", "#c2321d"  # colours of boxes
 _CAPTION = (
     "Of the first {count} test items those where the boxes differ most: the source's, and those of {variant}. Green: "
@@ -85,6 +86,7 @@ class Data(Part):
     """How boxes are read, and items of the first `count`, the worst first."""
 
     read: Read
+    sizes: dict[str, tuple[float | None, float | None]] | None = None  # average precision of source and shipped
     count: Count = 0
     items: list[Item] = msgspec.field(default_factory=list)
 
@@ -95,10 +97,10 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     verdict, artifact = (request.inputs.get(f"{name}/{role}") for role in ("verdict", "artifact"))
     if verdict is None or artifact is None or not (told := verdict.facts.get("detector")):
         return None
-    read = msgspec.convert(told, Read)
+    read, sizes = msgspec.convert(told, Read), verdict.facts.get("sizes")
     golden, samples = request.inputs.get("golden"), request.inputs.get("samples")
     if golden is None or samples is None or not (verdict.path / ANSWERS).is_dir():
-        return Data(read)
+        return Data(read, sizes)
     layout = detection_layout.Layout.read({key: value for key, value in told.items() if key != "by"})
     names = [spec.name for spec in artifact.outputs if not spec.feeds]
     theirs = {each: tensors.load(verdict, ANSWERS, each) for each in names}
@@ -108,7 +110,7 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     ours = {each: tensors.load(golden, "test", source)[:count] for each, source in pairs}
     pictures = _pictures(samples, count)
     if pictures is None:
-        return Data(read, count)
+        return Data(read, sizes, count)
     size = pictures.shape[1:3]
     sides = [[*layout.found(arrays, slice(0, count), layout.least)] for arrays in (ours, theirs)]
     placed = [[detection_layout.in_picture(each, layout, size, None, None) for each in side] for side in sides]
@@ -116,7 +118,7 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     worst = sorted(every, key=lambda each: -sum(not box.shared for box in (*each.source, *each.shipped)))[:SHOWN]
     for each in worst:
         each.picture = _jpeg(pictures[each.item])
-    return Data(read, count, worst)
+    return Data(read, sizes, count, worst)
 
 
 def _item(number: int, picture: np.ndarray, ours: Detections, theirs: Detections) -> Item:
@@ -184,7 +186,11 @@ def tables(report: Report) -> list[TextTable]:
     ]
     if told.classes:
         rows.append((told.classes.name, "the number of the class", ""))
-    return [TextTable(TITLE, head, tuple(rows))]
+    both = [(name, *pair) for name, pair in (data.sizes or {}).items()]
+    known = [(name, a, b) for name, a, b in both if a is not None and b is not None]
+    told_sizes = tuple((f"{name}: {SPANS.get(name, '')}", f"{a:.4f}", f"{b:.4f}") for name, a, b in known)
+    sizes = [TextTable("Average precision by size", ("things", "the source", report.choice.variant), told_sizes)]
+    return [TextTable(TITLE, head, tuple(rows)), *(sizes if len(known) > 1 else [])]
 
 
 def figures(report: Report) -> list[Figure]:
