@@ -73,7 +73,7 @@ def packed(shipped: Path, into: Path, **settings: Any) -> Opened:
 
 def values(opened: Opened, **changes: Any) -> dict[str, Any]:
     """What the templates of an opened package were given."""
-    flags = dict.fromkeys(("picture", "audio", "classifies", "detects", "single", "cpu_allowed"), True)
+    flags = dict.fromkeys(("picture", "audio", "classifies", "detects", "segments", "single", "cpu_allowed"), True)
     texts = {"camel": "SmallPets", "name": "x", "version": "1.0.0", "runtime": "onnx", "runtime_version": "1"}
     texts |= {"namespace": opened.namespace, "model_sha256": "0", "engine_name": "X", "engine": "OnnxEngine"}
     parts = _android_java.parts(_android_java.facts(opened.card))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +158,28 @@ def detector(folder: Path, **how: Any) -> Contents:
     return dataclasses.replace(given, card=checked)
 
 
-def built(folder: Path, packed: bool = False, detects: bool = False, **how: Any) -> tuple[Path, Contents]:
+def segmenter(folder: Path, **how: Any) -> Contents:
+    """The same net as one of segmentation: its one output is [1, 4, 2, 2], scores of four classes."""
+    given = contents(folder, **how)
+    card, payload = given.card, given.payload
+    scores = np.random.default_rng(5).normal(size=(1, 4, 2, 2)).astype(np.float32)
+    golden = {**card["golden"], "outputs": [_item(payload, "output-0", "scores", scores)]}
+    task = {"task": "segment", "output": "scores", "probabilities": False, "top_k": 5}
+    told = {**card, "outputs": [cards.spec(TensorSpec("scores", scores.shape))], "golden": golden}
+    told["postprocess"] = {**task, "segment": {"axis": 1, "single": "", "size": [8, 8]}}
+    checked = cards.check(told, "the card")
+    (payload / "model_card.json").write_text(cards.text(checked), encoding="utf-8")
+    return dataclasses.replace(given, card=checked)
+
+
+TASKS: dict[str, Callable[..., Contents]] = {"classify": contents, "detect": detector, "segment": segmenter}
+
+
+def built(folder: Path, packed: bool = False, task: str = "classify", **how: Any) -> tuple[Path, Contents]:
     """A package's tree, without what packaging adds, and what it was made of; `packed`: with a packed model."""
     if packed:
         how["packaged"] = {"by": __version__, "options": {"packed": True}, "platforms": []}
-    given = detector(folder, **how) if detects else contents(folder, **how)
+    given = TASKS[task](folder, **how)
     if packed:
         given = pack.packed_model(dataclasses.replace(given, options=ios.Options(packed=True)), folder / "carried")
     root = folder / f"{given.names.slug}-ios"

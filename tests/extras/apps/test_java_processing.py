@@ -300,6 +300,12 @@ def boxes() -> Iterator[tuple[str, Case]]:
         yield name, Case("boxes", one.given, one.wanted, more)
 
 
+def regions() -> Iterator[tuple[str, Case]]:
+    for name, one in box_cases.region_cases():
+        more = {"how": one.how, "shape": one.shape, "picture": one.picture, "declared": one.declared}
+        yield name, Case("regions", one.given, one.wanted, more)
+
+
 HOSTILE = '"\\</script>\u202e\u2028\0\x7f\ud83d\ude00'
 TEXTS = {
     **{f"ok-{i}": text for i, text in enumerate(("null", " [ ] ", "{}", "-0.5e-3", "[1,2.5,true,false,null]", "12"))},
@@ -322,7 +328,7 @@ def texts() -> Iterator[tuple[str, Case]]:
         yield f"json-wrong-{i}", Case("json", text.encode(), REFUSED)
 
 
-GROUPS = (resizes, pictures, boxes, clips, arithmetic, quantized, dequantized, scores, stored, far, texts)
+GROUPS = (resizes, pictures, boxes, regions, clips, arithmetic, quantized, dequantized, scores, stored, far, texts)
 
 # --------------------------------------------------------------------------- asking both languages
 
@@ -462,9 +468,27 @@ def test_boxes_are_pythons_one_by_one(asked: Asked) -> None:
         )
 
 
-def test_random_boxes_are_many_few_and_none(cases: tuple[Path, dict[str, Case]]) -> None:
-    counts = [len(case.wanted) // 6 for name, case in cases[1].items() if name.startswith("boxes-")]
+def test_random_boxes_are_many_few_and_none() -> None:
+    found = [one for _, one in box_cases.cases()]
+    counts = [one.count for one in found]
     assert counts.count(0) > 50 and counts.count(1) > 50 and counts.count(100) > 20 and len(counts) == 1003
+    marked = [(one.how["points"]["name"], one.how["point"], one.how["format"]) for one in found if one.how["points"]]
+    assert {*marked} == {*itertools.product(("y", "points"), (2, 3), box_cases.FORMATS)}
+
+
+def test_the_class_of_each_pixel_is_pythons(asked: Asked) -> None:
+    for name, case, answer in asked("regions-"):
+        assert answer == case.wanted.tobytes(), (name, case.more)
+
+
+def test_random_regions_are_of_each_kind() -> None:
+    found = [one for _, one in box_cases.region_cases()]
+    assert {(one.how["axis"], one.how["single"]) for one in found} == {
+        *itertools.product((1, 3), ("", "probability", "logit")),
+        (None, ""),
+    }
+    unseen = sum(bool((one.wanted == 255).any()) for one in found)
+    assert 20 < unseen < 180 and sum(len(np.unique(one.wanted)) > 2 for one in found) > 80
 
 
 @pytest.mark.parametrize("group", ["top-", "sha256-"])

@@ -1,4 +1,7 @@
-"""Packages of a detector: boxes in pixels of the user's picture, in a board's Python, in Java and in a browser."""
+"""Packages of a detector and of a segmentation net: what they find lies in pixels of the user's picture.
+
+In a board's Python, in Java and in a browser; test_package_ios_swift.py has Swift.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,11 @@ from PIL import Image
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import read_json
 from edgecompress.extras.apps import archive, package, verify
+from edgecompress.extras.apps.packagers import _android_java
 
 pytestmark = pytest.mark.slow
-Found = list[tuple[str, float, list[float]]]
+Found = list[tuple[str, float, list[float], list[list[float]]]]
+REGIONS = ("grey", *LABELS)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +38,17 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def segmenter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return package_detector.segmenter(tmp_path_factory.mktemp("regions") / "dist")
+
+
+@pytest.fixture(scope="module")
 def board(shipped: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return on_board(shipped, tmp_path_factory.mktemp("board"))
+
+
+def on_board(shipped: Path, folder: Path) -> Path:
     """The tree of a board's package."""
-    folder = tmp_path_factory.mktemp("board")
     file = package.package(shipped, "tar", folder / "package.tar.gz", {"wheels": False})
     assert [check for check in verify.verify(file) if check.status == "fail"] == []
     (folder / "opened").mkdir()
@@ -54,11 +67,20 @@ def drawn(folder: Path, name: str = "picture.png", picture: np.ndarray[Any, Any]
 
 
 def right(found: Found) -> None:
-    """The two squares where they are, each with its name."""
+    """The two squares where they are, each with its name, and two of its corners as key points."""
     assert sorted(label for label, *_ in found) == ["blue", "red"]
-    for label, score, box in found:
+    for label, score, box, points in found:
         assert score > 0.9
-        assert np.abs(np.array(box) - THINGS[LABELS.index(label)]).max() < 0.01, (label, box)
+        assert np.abs(np.array(box) - (wanted := THINGS[LABELS.index(label)])).max() < 0.01, (label, box)
+        assert np.abs(np.array(points) - [[*wanted[:2], 0.5], [*wanted[2:], 0.5]]).max() < 0.01, (label, points)
+
+
+def mask() -> np.ndarray[Any, Any]:
+    """The class of each pixel of the picture."""
+    found = np.zeros((HEIGHT, WIDTH), np.uint8)
+    for kind, (x1, y1, x2, y2) in THINGS.items():
+        found[y1:y2, x1:x2] = kind + 1
+    return found
 
 
 # --------------------------------------------------------------------------- the card
@@ -87,7 +109,8 @@ def test_labels_are_those_of_the_boxes_classes(tmp_path: Path) -> None:
 def test_a_board_finds_things_in_pixels_of_the_picture_and_draws_them(board: Path, tmp_path: Path) -> None:
     done = run(board, "predict", drawn(tmp_path), "--draw", tmp_path / "found.png")
     assert done.returncode == 0, done.stderr
-    right([(each["label"], each["probability"], each["box"]) for each in json.loads(done.stdout)["detections"]])
+    found = json.loads(done.stdout)["detections"]
+    right([(each["label"], each["probability"], each["box"], each["points"]) for each in found])
     before, after = (np.asarray(Image.open(tmp_path / name)).astype(int) for name in ("picture.png", "found.png"))
     changed = np.argwhere((before != after).any(-1))
     assert after.shape == before.shape and len(changed) > 60  # two frames at least
@@ -111,6 +134,19 @@ def test_nothing_is_found_in_grey(board: Path, tmp_path: Path) -> None:
     assert all(step["ok"] for step in steps) and "the best class is '" in steps[-1]["detail"]
 
 
+def test_a_board_tells_the_class_of_each_pixel_and_colours_them(segmenter: Path, tmp_path: Path) -> None:
+    root = on_board(segmenter, tmp_path)
+    told = read_json(root / "model_card.json", 1 << 20)["postprocess"]
+    assert told["task"] == "segment" and told["segment"] == {"axis": 1, "single": "", "size": [32, 32]}
+    done = run(root, "predict", drawn(tmp_path), "--draw", tmp_path / "found.png")
+    shares = {each["label"]: each["share"] for each in json.loads(done.stdout)["regions"]}
+    assert shares == {label: float((mask() == i).mean()) for i, label in enumerate(REGIONS) if (mask() == i).any()}
+    before, after = (np.asarray(Image.open(tmp_path / name)) for name in ("picture.png", "found.png"))
+    assert ((before != after).any(-1) == (mask() > 0)).all()
+    steps = json.loads(run(root, "self-test").stdout)
+    assert all(step["ok"] for step in steps) and "'grey'" in steps[-1]["detail"]
+
+
 # --------------------------------------------------------------------------- Android, on a JVM
 
 
@@ -120,9 +156,31 @@ def test_android_finds_them_also_in_a_picture_that_is_turned(shipped: Path, tmp_
     jvm = android_packages.jvm(opened, tmp_path / "jvm", "onnx")
     assert android_packages.steps(jvm("selftest", [opened.assets])[0]) == android_packages.PASSES
     for degrees, line in zip((0, 90, 180, 270), jvm("detect", [opened.assets])[0].split("; "), strict=True):
-        found = re.findall(r"(\w+) ([0-9.E-]+) \[([0-9., E-]+)\]", line)
-        boxes = [(label, float(score), [float(x) for x in box.split(", ")]) for label, score, box in found]
-        right([(label, score, upright(box, degrees)) for label, score, box in boxes])
+        found = re.findall(r"(\w+) ([0-9.E-]+) (\[[0-9., E-]+\]) (\[\[.*?\]\])", line)
+        boxes = [(label, *map(json.loads, rest)) for label, *rest in found]
+        right([(label, score, upright(box, degrees), marks(points, degrees)) for label, score, box, points in boxes])
+    compiles_sample(opened, tmp_path / "app")
+
+
+@pytest.mark.jdk
+def test_android_tells_the_class_of_each_pixel_also_of_a_picture_that_is_turned(
+    segmenter: Path, tmp_path: Path
+) -> None:
+    opened = android_packages.packed(segmenter, tmp_path)
+    jvm = android_packages.jvm(opened, tmp_path / "jvm", "onnx")
+    assert android_packages.steps(jvm("selftest", [opened.assets])[0]) == android_packages.PASSES
+    turned = jvm("segment", [opened.assets])[0].split("; ")
+    for quarters, line in enumerate(turned):
+        told, width, height, *classes = line.split("|")
+        found = np.array(json.loads(classes[0])).reshape(int(height), int(width))
+        assert (np.rot90(found, -quarters) == mask()).all(), quarters
+        assert told.startswith("grey 0.8") and "red 0.08" in told and "green" not in told
+    compiles_sample(opened, tmp_path / "app")
+
+
+def compiles_sample(opened: android_packages.Opened, out: Path) -> None:
+    sources = sorted((opened.root / "sample").rglob("*.java"))
+    _android_java.compile(sources, out, [str(opened.aar / "classes.jar")])
 
 
 def upright(box: list[float], degrees: int) -> list[float]:
@@ -133,6 +191,11 @@ def upright(box: list[float], degrees: int) -> list[float]:
     if degrees == 180:
         return [WIDTH - x2, HEIGHT - y2, WIDTH - x1, HEIGHT - y1]
     return [y1, WIDTH_OF[270] - x2, y2, WIDTH_OF[270] - x1] if degrees == 270 else box
+
+
+def marks(points: list[list[float]], degrees: int) -> list[list[float]]:
+    """The same of key points."""
+    return [[*upright([x, y, x, y], degrees)[:2], *certain] for x, y, *certain in points]
 
 
 HEIGHT_OF, WIDTH_OF = {90: WIDTH}, {270: HEIGHT}  # of the pictures that are given turned
@@ -153,9 +216,10 @@ def test_the_page_draws_boxes_over_a_picture(browser: Any, shipped: Path, tmp_pa
         package_web.drop(page, "mine.png", drawn(tmp_path, picture=large).read_bytes())
         package_web.wait(browser, "return document.getElementById('caption').textContent.startsWith('mine.png')")
         package_web.wait(browser, "return document.getElementById('timing').textContent.includes('2 things')")
-        shot = "return document.getElementById('canvas').toDataURL('image/png')"
-        seen = np.asarray(Image.open(io.BytesIO(base64.b64decode(browser.execute_script(shot).partition(",")[2]))))
+        seen = canvas(browser)
         assert seen.shape[:2] == (3 * HEIGHT, 3 * WIDTH)
+        for _, _, x2, y2 in THINGS.values():  # dots at two corners of each, of which a quarter lies inside
+            assert (seen[3 * y2 - 2, 3 * x2 - 2] != large[3 * y2 - 2, 3 * x2 - 2]).any()
         for x1, _, x2, y2 in (np.array(box) * 3 for box in THINGS.values()):
             edge = seen[y2 - 1, x1 + 4 : x2 - 4, :3].astype(int)  # below it no word is written
             assert np.ptp(edge, axis=0).max() < 30 and not (edge == [128] * 3).any()
@@ -171,7 +235,42 @@ def test_the_page_draws_boxes_over_a_picture(browser: Any, shipped: Path, tmp_pa
             "const model = await wrapper.default.load();"
             "const rgb = Uint8Array.from(atob(given[0]), c => c.charCodeAt(0));"
             "const found = await model.detect({data: rgb, width: given[2], height: given[1], channels: 3});"
-            "return found.map(({label, score, box}) => [label, score, box]);",
+            "return found.map(({label, score, box, points}) => [label, score, box, points]);",
             *(base64.b64encode(package_detector.picture().tobytes()).decode(), HEIGHT, WIDTH),
         )
-        right([(label, score, box) for label, score, box in found])
+        right([(label, score, box, points) for label, score, box, points in found])
+
+
+@pytest.mark.ortweb
+@pytest.mark.browser
+def test_the_page_colours_a_picture_by_the_class_of_each_pixel(browser: Any, segmenter: Path, tmp_path: Path) -> None:
+    root = package_web.packed(segmenter, tmp_path)
+    with package_web.serving() as served:
+        page = package_web.opened(browser, served.add("regions", root))
+        assert page.texts("#steps .mark") == ["✓"] * 4 and page.console == []
+        assert page.texts("#classes .name")[0] == "grey" and sorted(page.texts("#classes .name")[1:]) == ["blue", "red"]
+        large = package_detector.picture().repeat(3, 0).repeat(3, 1)
+        package_web.drop(page, "mine.png", drawn(tmp_path, picture=large).read_bytes())
+        package_web.wait(browser, "return document.getElementById('caption').textContent.startsWith('mine.png')")
+        package_web.wait(browser, "return document.getElementById('timing').textContent.includes('3 regions')")
+        seen = canvas(browser).astype(int)
+        changed = np.abs(seen - large).max(-1) > 20
+        assert (changed == (mask().repeat(3, 0).repeat(3, 1) > 0)).all()
+        found = page.asked(
+            "const model = await wrapper.default.load();"
+            "const rgb = Uint8Array.from(atob(given[0]), c => c.charCodeAt(0));"
+            "const picture = {data: rgb, width: given[2], height: given[1], channels: 3};"
+            "const found = await model.segment(picture);"
+            "const refused = await model.detect(picture).catch(error => error.message);"
+            "return [found.width, found.height, [...found.classes], refused];",
+            *(base64.b64encode(package_detector.picture().tobytes()).decode(), HEIGHT, WIDTH),
+        )
+        assert found[3] == "this model finds no boxes; use run()"
+        assert found[:2] == [WIDTH, HEIGHT] and (np.reshape(found[2], (HEIGHT, WIDTH)) == mask()).all()
+
+
+def canvas(browser: Any) -> np.ndarray[Any, Any]:
+    """What the page has drawn."""
+    shot = "return document.getElementById('canvas').toDataURL('image/png')"
+    data = base64.b64decode(browser.execute_script(shot).partition(",")[2])
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))

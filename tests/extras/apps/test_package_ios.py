@@ -80,7 +80,7 @@ def test_a_packed_model_is_carried_packed_alone_beside_what_unpacks_it(tmp_path:
 
 @pytest.mark.parametrize("declared", [PICTURE, None], ids=["picture", "numbers"])
 def test_a_detector_answers_boxes(tmp_path: Path, declared: Preprocess | None) -> None:
-    root, _ = built(tmp_path, kind="onnx", detects=True, declared=declared)
+    root, _ = built(tmp_path, kind="onnx", task="detect", declared=declared)
     spec = (root / "Sources/SmallPets/ModelSpec.swift").read_text()
     assert (
         "scores: Boxes.Columns(\n            output: 0, axis: 2, first: 4, end: 7)," in spec and "classes: nil," in spec
@@ -89,6 +89,18 @@ def test_a_detector_answers_boxes(tmp_path: Path, declared: Preprocess | None) -
     assert "public struct Detection" in wrapper and "func classify" not in wrapper
     assert ("func detect(_ frame: CVPixelBuffer)" in wrapper) is (declared is not None)
     assert ("func detect(_ input: [Float])" in wrapper) is (declared is None)
+    assert "points: nil," in spec and "let segments: Segments? = nil" in spec and "func segment" not in wrapper
+
+
+@pytest.mark.parametrize("declared", [PICTURE, None], ids=["picture", "numbers"])
+def test_a_segmentation_net_answers_a_mask(tmp_path: Path, declared: Preprocess | None) -> None:
+    root, _ = built(tmp_path, kind="onnx", task="segment", declared=declared)
+    spec = (root / "Sources/SmallPets/ModelSpec.swift").read_text()
+    assert 'output: 0, axis: 1, single: "",\n        size: [8, 8])' in spec and "let boxes: Boxes? = nil" in spec
+    wrapper = (root / "Sources/SmallPets/SmallPetsModel.swift").read_text()
+    assert "public struct Mask" in wrapper and "func classify" not in wrapper and "func detect" not in wrapper
+    assert ("func segment(_ frame: CVPixelBuffer)" in wrapper) is (declared is not None)
+    assert ("func segment(_ input: [Float])" in wrapper) is (declared is None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

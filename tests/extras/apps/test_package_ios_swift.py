@@ -39,6 +39,7 @@ PURE = (
     "Picture",
     "Processing",
     "Resize",
+    "Segments",
     "Spectrogram",
     "Engine",
 )  # nothing of Apple's, no constants
@@ -164,11 +165,12 @@ def test_a_package_builds_and_tests_itself_and_measures(built_and_tested: Callab
 
 
 @pytest.mark.parametrize("declared", [PICTURE, None], ids=["picture", "numbers"])
+@pytest.mark.parametrize("task", ["detect", "segment"])
 @pytest.mark.prove
-def test_the_package_of_a_detector_builds_and_tests_itself(
-    tmp_path: Path, system: Path, declared: Preprocess | None
+def test_the_package_of_what_finds_things_builds_and_tests_itself(
+    tmp_path: Path, system: Path, task: str, declared: Preprocess | None
 ) -> None:
-    root, _ = laid(tmp_path, system, "onnx", detects=True, declared=declared)
+    root, _ = laid(tmp_path, system, "onnx", task=task, declared=declared)
     done = package(root, "test")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert steps(benchmark(root)) == dict.fromkeys(("files", "processing", "inference", "labels"), True)
@@ -293,19 +295,21 @@ def told(case: Case, index: int) -> dict[str, Any]:
 
 
 def run(work: Path, cases: Sequence[Case]) -> list[np.ndarray[Any, Any]]:
-    """What Swift makes of them: of each the numbers, as float32 and quantized; and the boxes of box_cases.py."""
+    """What Swift makes of them: of each the numbers, as float32 and quantized; and of box_cases.py all."""
     for name in PURE:
         shutil.copy(SOURCES / f"{name}.swift", work)
     shutil.copy(DATA / "vectors.swift", work / "main.swift")
     (work / "cases.json").write_text(json.dumps([told(case, i) for i, case in enumerate(cases)]))
     for i, case in enumerate(cases):
         (work / f"raw-{i}.bin").write_bytes(case.raw.tobytes())
-    told_boxes = []
-    for name, one in box_cases.cases():
-        (work / f"{name}.in").write_bytes(one.given)
-        sized = {key: one.declared[key] for key in ("resize", "fit", "crop")}
-        told_boxes.append({"name": name, "how": one.how, "outputs": one.outputs, "picture": one.picture, **sized})
-    (work / "boxes.json").write_text(json.dumps(told_boxes))
+    for file, found in (("boxes", box_cases.cases()), ("regions", box_cases.region_cases())):
+        each = []
+        for name, one in found:
+            (work / f"{name}.in").write_bytes(one.given)
+            shapes = {"shape": one.shape} if isinstance(one, box_cases.Regions) else {"outputs": one.outputs}
+            sized = {key: one.declared[key] for key in ("resize", "fit", "crop")}
+            each.append({"name": name, "how": one.how, "picture": one.picture, **shapes, **sized})
+        (work / f"{file}.json").write_text(json.dumps(each))
     sources = [f"/given/{name}.swift" for name in (*PURE, "main")]
     swift(work, "swiftc", "-O", *STRICT, *sources, "-o", "/given/vectors")
     swift(work, "/given/vectors", str(INT8.scale[0]), str(INT8.zero_point[0]))
@@ -313,7 +317,7 @@ def run(work: Path, cases: Sequence[Case]) -> list[np.ndarray[Any, Any]]:
 
 
 @pytest.mark.prove  # packed_files compiles Swift in the short form
-def test_the_processing_is_pythons_and_so_are_the_boxes(tmp_path: Path) -> None:
+def test_the_processing_is_pythons_and_so_are_boxes_and_regions(tmp_path: Path) -> None:
     cases = [*pictures(), *sounds()]
     assert len(cases) > 40
     spec = TensorSpec("x", (1,), "int8", "", INT8)
@@ -328,3 +332,5 @@ def test_the_processing_is_pythons_and_so_are_the_boxes(tmp_path: Path) -> None:
     for name, one in box_cases.cases():
         boxes = np.array([float(word) for word in (tmp_path / f"{name}.swift").read_text().split()])
         assert boxes.shape == one.wanted.shape and np.allclose(boxes, one.wanted, rtol=1e-12, atol=1e-9), name
+    for name, region in box_cases.region_cases():
+        assert (tmp_path / f"{name}.swift").read_bytes() == region.wanted.tobytes(), name

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ios_contents import contents
+from ios_contents import contents, detector, segmenter
 
 from edgecompress.core import registry
 from edgecompress.core.package_contents import Contents
@@ -25,12 +25,16 @@ SAYS = {
     "numbers": ["| output | scores | 1 x 4 | float32 |", "scores of 4 classes", "No preprocessing is declared"],
     "quantized": ["real = (stored - (-3)) x 0.02"],
     "sound": ["8000 samples a second, cut or filled with zeros to 900", "Hann window of 256", "20 mel bands"],
+    "boxes": ["boxes, xyxy in pixels of the input, and their scores"],
+    "regions": ["the class of each pixel, named in `labels.json`"],
     "states": ["| output | kept | 1 x 5 | float32 |", "state: the input h", "| input | b", "| 1 x 3 | float32"],
 }
 
 
 def made(case: str, folder: Path) -> Contents:
     """What a packager is given; "states": two inputs and a state, with hostile names, and no classes."""
+    if case in ("boxes", "regions"):
+        return detector(folder) if case == "boxes" else segmenter(folder)
     declares = case in ("picture", "quantized")
     given = contents(folder, quantized=case == "quantized", **({} if declares else {"declared": None}))
     card: Any = {**given.card, **({"preprocess": dataclasses.asdict(SOUND)} if case == "sound" else {})}

@@ -109,6 +109,7 @@ def values(contents: Contents, versions: Mapping[str, str]) -> dict[str, object]
         "classifies": task["task"] == "classify",
         "scores": outputs.index(task["output"]) if task["task"] == "classify" else 0,
         "detector": _detector(task, outputs),
+        "segments": {**task["segment"], "output": outputs.index(task["output"])} if task["task"] == "segment" else None,
         "preprocess": prepared,
         "picture": bool(prepared and prepared["picture"]),
         "sound": bool(prepared and prepared["spectrogram"]),
@@ -205,7 +206,7 @@ def _detector(task: Postprocess, outputs: Sequence[str]) -> dict[str, object] | 
     if task["task"] != "detect":
         return None
     how = task["detect"]
-    columns = {"boxes": how["boxes"], "scores": how["scores"], "classes": how["classes"]}
+    columns = {key: how[key] for key in ("boxes", "scores", "classes")} | {"points": how.get("points")}
     indexed = {key: one and {**one, "output": outputs.index(one["name"])} for key, one in columns.items()}
     return {**how, **indexed}
 

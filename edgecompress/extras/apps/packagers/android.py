@@ -145,6 +145,7 @@ def _values(contents: Contents, runtime: Engine) -> dict[str, object]:
         "rate": spectrogram["rate"] if spectrogram else 0,
         "classifies": task["task"] == "classify",
         "detects": task["task"] == "detect",
+        "segments": task["task"] == "segment",
         "single": len(card["inputs"]) == 1,
         "top_k": task["top_k"],
         "ends": [*_ends("input", card["inputs"]), *_ends("output", card["outputs"])],

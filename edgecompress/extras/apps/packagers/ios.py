@@ -28,7 +28,7 @@ CARRIED: tuple[str, ...] = ()
 LARGEST = 4 << 20  # bytes of the manifest of a .mlpackage: ours have some kilobytes
 SOURCES = (
     *("Benchmark", "Boxes", "Digest", "Engine", "Machine", "Numbers", "Packaged", "Picture", "Pixels", "Processing"),
-    *("Resize", "SelfTest", "Spectrogram"),
+    *("Resize", "Segments", "SelfTest", "Spectrogram"),
 )
 
 

@@ -93,6 +93,7 @@ def _values(contents: Contents, ort: Path) -> dict[str, object]:
         "threads": card["runtime"].get("threads", 1),
         "pictures": pictured and card["postprocess"]["task"] != "raw",
         "detects": pictured and card["postprocess"]["task"] == "detect",
+        "segments": pictured and card["postprocess"]["task"] == "segment",
         "megabytes": round(sum((ort / name).stat().st_size for name in _web_ort.FILES) / 1e6),
         "packed": is_packed(card),
         "kilobytes": -(-sum(file["bytes"] for file in card["model"]["files"]) // 1000),

@@ -1,5 +1,6 @@
 package app;
 
+import ai.edgecompress.model.Mask;
 import ai.edgecompress.model.WRAPPER;
 import android.content.FolderContext;
 import android.graphics.Bitmap;
@@ -48,6 +49,17 @@ public final class Run {
                 Bitmap turned = turned(picture, (360 - degrees) / 90 % 4);
                 found.add(String.valueOf(
                         WRAPPER.class.getMethod("detect", Bitmap.class, int.class).invoke(model, turned, degrees)));
+            }
+            return String.join("; ", found);
+        }
+        if (command.startsWith("segment")) {
+            Bitmap picture = (Bitmap) WRAPPER.class.getMethod("goldenPicture").invoke(model);
+            List<String> found = new ArrayList<>();
+            for (int degrees = 0; degrees < 360; degrees += 90) {
+                Bitmap turned = turned(picture, (360 - degrees) / 90 % 4);
+                Mask mask = (Mask)
+                        WRAPPER.class.getMethod("segment", Bitmap.class, int.class).invoke(model, turned, degrees);
+                found.add(mask + "|" + mask.width + "|" + mask.height + "|" + Arrays.toString(mask.classes));
             }
             return String.join("; ", found);
         }

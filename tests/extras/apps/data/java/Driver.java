@@ -7,6 +7,7 @@ import ai.edgecompress.processing.Layout;
 import ai.edgecompress.processing.Preprocess;
 import ai.edgecompress.processing.Quantize;
 import ai.edgecompress.processing.Resize;
+import ai.edgecompress.processing.Segments;
 import ai.edgecompress.processing.Softmax;
 import ai.edgecompress.processing.Spectrogram;
 import ai.edgecompress.processing.TopK;
@@ -51,6 +52,8 @@ public final class Driver {
                 return stored(preprocessed(given, in), given);
             case "boxes":
                 return text(words(boxes(given, Golden.floats(in, "float32"))));
+            case "regions":
+                return regions(given, Golden.floats(in, "float32"));
             case "resize":
                 return Resize.to(picture(given, in), whole(given, "height"), whole(given, "width")).bytes;
             case "real":
@@ -112,7 +115,7 @@ public final class Driver {
                 whole(card, "length"));
     }
 
-    /** Class, score and corners of each box; the outputs lie one behind the other. */
+    /** Class, score, corners and points of each box; the outputs lie one behind the other. */
     private static double[] boxes(Map<?, ?> given, float[] in) {
         Map<?, ?> how = (Map<?, ?>) given.get("how");
         List<Object> names = new ArrayList<>();
@@ -123,12 +126,10 @@ public final class Driver {
         for (int i = 0; i < outputs.length; i++) {
             Map<?, ?> one = (Map<?, ?>) told.get(i);
             names.add(one.get("name"));
-            double[] shape = reals(one, "shape");
-            shapes[i] = new int[shape.length];
+            shapes[i] = wholes(one, "shape");
             int count = 1;
-            for (int axis = 0; axis < shape.length; axis++) {
-                shapes[i][axis] = (int) shape[axis];
-                count *= shapes[i][axis];
+            for (int length : shapes[i]) {
+                count *= length;
             }
             outputs[i] = Arrays.copyOfRange(in, begin, begin += count);
         }
@@ -136,21 +137,42 @@ public final class Driver {
         Boxes reader = new Boxes(columns(how, "boxes", names), columns(how, "scores", names), columns(how, "classes", names))
                 .scored((String) how.get("kind"), background, (Boolean) how.get("anything"))
                 .written((String) how.get("format"), how.get("unit").equals("shares"), (Boolean) how.get("listed"))
-                .limits(real(how, "least"), real(how, "overlap"));
+                .limits(real(how, "least"), real(how, "overlap"))
+                .points(columns(how, "points", names), whole(how, "point"));
         if (how.get("size") != null) {
-            reader.input((int) reals(how, "size")[0], (int) reals(how, "size")[1]);
+            reader.input(wholes(how, "size")[0], wholes(how, "size")[1]);
         }
-        double[] size = given.get("picture") == null ? null : reals(given, "picture");
-        int[] picture = size == null ? null : new int[] {(int) size[0], (int) size[1]};
-        Preprocess declared = size == null ? null : declared((Map<?, ?>) given.get("declared"));
+        int[] picture = given.get("picture") == null ? null : wholes(given, "picture");
+        Preprocess declared = picture == null ? null : declared((Map<?, ?>) given.get("declared"));
         List<Boxes.Box> found = reader.of(outputs, shapes, picture, declared);
-        double[] flat = new double[6 * found.size()];
-        for (int i = 0; i < found.size(); i++) {
-            flat[6 * i] = found.get(i).index;
-            flat[6 * i + 1] = found.get(i).score;
-            System.arraycopy(found.get(i).corners, 0, flat, 6 * i + 2, 4);
+        List<Double> flat = new ArrayList<>();
+        for (Boxes.Box box : found) {
+            flat.add((double) box.index);
+            flat.add(box.score);
+            for (double x : box.corners) {
+                flat.add(x);
+            }
+            for (double[] point : box.points) {
+                for (double x : point) {
+                    flat.add(x);
+                }
+            }
         }
-        return flat;
+        double[] all = new double[flat.size()];
+        for (int i = 0; i < all.length; i++) {
+            all[i] = flat.get(i);
+        }
+        return all;
+    }
+
+    /** The class of each pixel. */
+    private static byte[] regions(Map<?, ?> given, float[] in) {
+        Map<?, ?> how = (Map<?, ?>) given.get("how");
+        int axis = how.get("axis") == null ? 0 : whole(how, "axis");
+        int[] size = wholes(how, "size");
+        Segments reader = new Segments(axis, (String) how.get("single"), size[0], size[1]);
+        int[] picture = given.get("picture") == null ? null : wholes(given, "picture");
+        return reader.of(in, wholes(given, "shape"), picture, declared((Map<?, ?>) given.get("declared")));
     }
 
     private static Boxes.Columns columns(Map<?, ?> how, String key, List<Object> names) {
@@ -210,6 +232,15 @@ public final class Driver {
 
     private static double real(Map<?, ?> table, String key) {
         return ((Number) table.get(key)).doubleValue();
+    }
+
+    private static int[] wholes(Map<?, ?> table, String key) {
+        double[] numbers = reals(table, key);
+        int[] found = new int[numbers.length];
+        for (int i = 0; i < found.length; i++) {
+            found[i] = (int) numbers[i];
+        }
+        return found;
     }
 
     private static double[] reals(Map<?, ?> table, String key) {

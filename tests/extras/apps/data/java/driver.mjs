@@ -10,6 +10,7 @@ const p = await import(pathToFileURL(module));
 const ANSWERS = {
   preprocess: (given, raw) => stored(p.preprocess(given.dtype === "uint8" ? picture(given, raw) : p.numbers(raw, given.dtype), given.declared), given),
   boxes: (given, raw) => words(boxes(given, p.numbers(raw, "float32"))),
+  regions: (given, raw) => regions(given, p.numbers(raw, "float32")),
   resize: (given, raw) => p.resize(picture(given, raw), given.height, given.width).bytes,
   real: (given, raw) => bytes(p.dequantize(p.numbers(raw, given.dtype), given.scale, given.zero_point)),
   quantize: (given, raw) => stored(p.numbers(raw, given.dtype), given),
@@ -37,16 +38,26 @@ function picture({shape}, raw) {
   return p.image(raw, shape[0], shape[1], shape[2] ?? 1);
 }
 
-/** Class, score and corners of each box; the outputs lie one behind the other. */
+/** Class, score, corners and points of each box; the outputs lie one behind the other. */
 function boxes({how, outputs, picture, declared}, numbers) {
   let begin = 0;
   const read = outputs.map(({name, shape}) => {
     const count = shape.reduce((a, b) => a * b, 1);
     return [name, {numbers: numbers.subarray(begin, (begin += count)), shape}];
   });
-  const size = picture && {height: picture[0], width: picture[1]};
-  const found = p.boxes(how, Object.fromEntries(read), size, declared);
-  return found.flatMap(({index, score, box}) => [index, score, ...box]);
+  const found = p.boxes(how, Object.fromEntries(read), ...placed(picture, declared));
+  return found.flatMap(({index, score, box, points}) => [index, score, ...box, ...points.flat()]);
+}
+
+/** The class of each pixel. */
+function regions({how, shape, picture, declared}, numbers) {
+  return p.segments(how, {numbers, shape}, ...placed(picture, declared)).classes;
+}
+
+/** A picture's size, and where it lies in the input. */
+function placed(picture, declared) {
+  if (!picture) return [null, null];
+  return [{height: picture[0], width: picture[1]}, p.placement(...picture, declared)];
 }
 
 /** In the dtype that the case asks for: int8, uint8, or as it is. */

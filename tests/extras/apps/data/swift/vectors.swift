@@ -1,7 +1,8 @@
 import Foundation
 
 // Reads cases.json and raw-N.bin; writes what the package's processing makes of each: out-N.bin, stored-N.bin.
-// Reads boxes.json and NAME.in; writes class, score and corners of each box: NAME.swift.
+// Reads boxes.json and NAME.in; writes class, score, corners and points of each box: NAME.swift.
+// Reads regions.json and NAME.in; writes the class of each pixel: NAME.swift.
 
 struct Case: Decodable {
     let raw: String
@@ -61,6 +62,8 @@ struct How: Decodable {
     let boxes: Columns
     let scores: Columns
     let classes: Columns?
+    let points: Columns?
+    let point: Int
     let kind: String
     let background: Int?
     let anything: Bool
@@ -93,10 +96,34 @@ struct Detector: Decodable {
         (declared.resize, declared.fit, declared.crop) = (resize, Fit(rawValue: fit)!, crop)
         let reader = Boxes(
             boxes: how.boxes.of(outputs), scores: how.scores.of(outputs), classes: how.classes?.of(outputs),
-            kind: how.kind, background: how.background, anything: how.anything, listed: how.listed, format: how.format,
+            points: how.points?.of(outputs), point: how.point, kind: how.kind, background: how.background, anything: how.anything, listed: how.listed, format: how.format,
             shares: how.unit == "shares", least: how.least, overlap: how.overlap, size: how.size)
         let found = reader.of(given, outputs.map(\.shape), picture: picture, declared: declared)
-        return found.flatMap { [Double($0.index), $0.score] + $0.corners }
+        return found.flatMap { [Double($0.index), $0.score] + $0.corners + $0.points.flatMap { $0 } }
+    }
+}
+
+struct Segmented: Decodable {
+    struct How: Decodable {
+        let axis: Int?
+        let single: String
+        let size: [Int]
+    }
+
+    let name: String
+    let how: How
+    let shape: [Int]
+    let picture: [Int]?
+    let resize: Int
+    let fit: String
+    let crop: Int?
+
+    func classes(in folder: URL) throws -> [UInt8] {
+        let numbers = try Numbers.floats(Data(contentsOf: folder.appendingPathComponent("\(name).in")), .float32)
+        var declared = Preprocess()
+        (declared.resize, declared.fit, declared.crop) = (resize, Fit(rawValue: fit)!, crop)
+        let reader = Segments(output: 0, axis: how.axis, single: how.single, size: how.size)
+        return reader.of(numbers, shape, picture: picture, declared: declared).classes
     }
 }
 
@@ -113,4 +140,9 @@ let detectors = try JSONDecoder().decode(
 for item in detectors {
     let words = try item.numbers(in: folder).map { "\($0)\n" }.joined()
     try Data(words.utf8).write(to: folder.appendingPathComponent("\(item.name).swift"))
+}
+let regions = try JSONDecoder().decode(
+    [Segmented].self, from: Data(contentsOf: folder.appendingPathComponent("regions.json")))
+for item in regions {
+    try Data(item.classes(in: folder)).write(to: folder.appendingPathComponent("\(item.name).swift"))
 }

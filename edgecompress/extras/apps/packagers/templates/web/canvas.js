@@ -1,4 +1,6 @@
 // Pictures as the browser opens and draws them.
+import { UNSEEN } from "./processing.js";
+
 const LONGEST = 4096; // of a side: what every browser's canvas holds
 
 /**
@@ -52,9 +54,9 @@ export function levelled({ data, width, height, channels = 4 }, largest) {
 }
 
 /**
- * Draws boxes over what is drawn, the surest last; a class has its own colour.
+ * Draws boxes and key points over what is drawn, the surest last; a class has its own colour.
  * @param {HTMLCanvasElement} canvas
- * @param {{index: number, label: string, score: number, box: number[]}[]} found
+ * @param {{index: number, label: string, score: number, box: number[], points: number[][]}[]} found
  */
 export function marked(canvas, found) {
   const context = canvas.getContext("2d");
@@ -62,11 +64,16 @@ export function marked(canvas, found) {
   context.lineWidth = unit;
   context.font = `${Math.max(9, 11 * unit)}px system-ui, sans-serif`;
   context.textBaseline = "top";
-  for (const { index, label, score, box } of [...found].reverse()) {
+  for (const { index, label, score, box, points } of [...found].reverse()) {
     const [x1, y1, x2, y2] = box;
     const text = `${label.slice(0, 40)} ${Math.round(100 * score)} %`;
-    context.strokeStyle = context.fillStyle = `hsl(${(index * 222.5) % 360} 90% 60%)`;
+    context.strokeStyle = context.fillStyle = colour(index);
     context.strokeRect(x1, y1, x2 - x1, y2 - y1);
+    for (const [x, y] of points) {
+      context.beginPath();
+      context.arc(x, y, 2 * unit, 0, 2 * Math.PI);
+      context.fill();
+    }
     if (Math.min(canvas.width, canvas.height) < 128) continue; // no room for words
     const tall = Math.max(10, 13 * unit);
     const top = Math.max(0, y1 - tall);
@@ -74,6 +81,31 @@ export function marked(canvas, found) {
     context.fillStyle = "#000";
     context.fillText(text, x1 + unit, top);
   }
+}
+
+/**
+ * Lays colours over what is drawn: those of the classes of its pixels, but for class 0 and what was not seen.
+ * @param {HTMLCanvasElement} canvas
+ * @param {{width: number, height: number, classes: Uint8Array}} mask
+ */
+export function covered(canvas, { width, height, classes }) {
+  const layer = Object.assign(document.createElement("canvas"), { width, height });
+  const pen = layer.getContext("2d");
+  for (let at = 0, end = 0; at < classes.length; at = end) {
+    for (end = at + 1; end % width && classes[end] === classes[at]; ) end++;
+    if (classes[at] === 0 || classes[at] === UNSEEN) continue;
+    pen.fillStyle = colour(classes[at]);
+    pen.fillRect(at % width, Math.floor(at / width), end - at, 1);
+  }
+  const context = canvas.getContext("2d");
+  context.globalAlpha = 0.5;
+  context.drawImage(layer, 0, 0);
+  context.globalAlpha = 1;
+}
+
+/** Of a class. */
+function colour(index) {
+  return `hsl(${(index * 222.5) % 360} 90% 60%)`;
 }
 
 /**

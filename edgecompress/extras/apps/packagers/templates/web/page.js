@@ -4,10 +4,11 @@ import Model from "./model.js";
 import { array } from "./tensors.js";
 import { fetched } from "./files.js";
 import { brief, element, milliseconds, plot, shown, sizes } from "./show.js";
-import { decoded, drawn, frame, levelled, marked, picture } from "./canvas.js";
+import { covered, decoded, drawn, frame, levelled, marked, picture } from "./canvas.js";
 import { pictured } from "./pictures.js";
 
 const { SPEC } = Model;
+const { task } = SPEC.postprocess;
 const DIM = 64; // a golden picture whose numbers all lie below this one was made on a scale of its own
 /** @type {(id: string) => any} */
 const at = (id) => document.getElementById(id);
@@ -68,8 +69,7 @@ function chips(loaded) {
 
 async function pictures() {
   const wanted = pictured(SPEC);
-  const detects = SPEC.postprocess.task === "detect";
-  if (!wanted || SPEC.postprocess.task === "raw" || !model) return;
+  if (!wanted || task === "raw" || !model) return;
   at("picture").hidden = false;
   const raw = SPEC.golden.raw;
   if (raw?.dtype === "uint8") golden = picture(array(await fetched(raw.file), raw.dtype), raw.shape);
@@ -101,9 +101,10 @@ async function pictures() {
     at("caption").textContent = `${brief(chosen.name)}: ${width} × ${height} pixels${fits}`;
     try {
       const begin = performance.now();
-      const found = await (detects ? model.detect(seen) : model.classify(seen));
-      ranked(found, performance.now() - begin);
-      if (detects) marked(at("canvas"), found);
+      const found = await model[task](seen); // classify, detect or segment
+      ranked(task === "segment" ? model.shares(found) : found, performance.now() - begin);
+      if (task === "detect") marked(at("canvas"), found);
+      if (task === "segment") covered(at("canvas"), found);
     } catch (error) {
       at("classes").replaceChildren();
       at("timing").textContent = `It has no answer: ${error.message}`;
@@ -166,8 +167,8 @@ function ranked(found, ms) {
     return element("li", "", bar, name, element("span", "score", `${(100 * score).toFixed(1)} %`));
   });
   at("classes").replaceChildren(...rows);
-  const what = SPEC.postprocess.task === "detect" ? `${found.length} things` : "its classes";
-  at("timing").textContent = `${milliseconds(ms)} from the picture to ${what}`;
+  const what = { classify: "its classes", detect: `${found.length} things`, segment: `${found.length} regions` };
+  at("timing").textContent = `${milliseconds(ms)} from the picture to ${what[task]}`;
 }
 
 // ---------------------------------------------------------------- the benchmark

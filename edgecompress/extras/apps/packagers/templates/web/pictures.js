@@ -1,5 +1,5 @@
-// Between a picture and the model: to its input before, from its scores and boxes after.
-import { boxes, colour, image, imageOfRgba, preprocess, resize as resized, softmax, topK } from "./processing.js";
+// Between a picture and the model: to its input before, from its scores, boxes and regions after.
+import { boxes, colour, image, imageOfRgba, placement, preprocess, resize as resized, segments, softmax, topK } from "./processing.js";
 import { quantized, real } from "./tensors.js";
 
 /**
@@ -60,23 +60,32 @@ export function classes(answers, spec, top) {
 }
 
 /**
- * What a detector finds, the surest first: corners in pixels of the picture.
+ * What a detector finds, the surest first: corners and key points in pixels of the picture.
  * @param {Record<string, any>} answers
  * @param {any} spec
- * @param {{height: number, width: number} | null} picture null: corners are in pixels of the input
- * @returns {{index: number, score: number, box: number[]}[]}
+ * @param {{height: number, width: number} | null} picture null: they are in pixels of the input
+ * @returns {{index: number, score: number, box: number[], points: number[][]}[]}
  */
 export function things(answers, spec, picture) {
   const how = spec.postprocess.detect;
   if (spec.postprocess.task !== "detect" || !how) throw new Error("this model finds no boxes; use run()");
   const read = spec.outputs.map((output) => [output.name, { numbers: real(answers[output.name], output), shape: output.shape }]);
-  const outputs = Object.fromEntries(read);
-  const wanted = pictured(spec);
-  const to = picture && wanted && scaledTo(picture, wanted, spec.preprocess);
-  if (!to) return boxes(how, outputs, picture, spec.preprocess);
-  const [left, top] = [(to.wide - wanted.width) >> 1, (to.tall - wanted.height) >> 1];
-  const back = (x, i) => (i % 2 === 0 ? ((x + left) * picture.width) / to.wide : ((x + top) * picture.height) / to.tall);
-  return boxes(how, outputs, wanted, spec.preprocess).map((each) => ({ ...each, box: each.box.map(back) }));
+  return boxes(how, Object.fromEntries(read), picture, picture && placed(picture, spec));
+}
+
+/**
+ * The class of each pixel of the picture, row by row; 255 where the model saw nothing.
+ * @param {Record<string, any>} answers
+ * @param {any} spec
+ * @param {{height: number, width: number} | null} picture null: of each cell of the output
+ * @returns {{width: number, height: number, classes: Uint8Array}}
+ */
+export function regions(answers, spec, picture) {
+  const { task, segment, output: name } = spec.postprocess;
+  if (task !== "segment") throw new Error("this model tells no classes of pixels; use run()");
+  const output = spec.outputs.find((each) => each.name === name);
+  const read = { numbers: real(answers[name], output), shape: output.shape };
+  return segments(segment, read, picture, picture && placed(picture, spec));
 }
 
 /** @param {any} spec */
@@ -103,6 +112,15 @@ function scaledTo({ height, width }, wanted, { resize, crop }) {
   const scale = Math.max(wanted.height / height, wanted.width / width);
   if (crop && scale <= 1) return null;
   return { tall: Math.round(height * scale), wide: Math.round(width * scale) };
+}
+
+/** Where a picture lies in the input that it becomes: its placement. */
+function placed(picture, spec) {
+  const [wanted, declared] = [pictured(spec), spec.preprocess];
+  const to = wanted && scaledTo(picture, wanted, declared);
+  if (!to) return declared && placement(picture.height, picture.width, declared);
+  const [left, top] = [(to.wide - wanted.width) >> 1, (to.tall - wanted.height) >> 1];
+  return { across: to.wide / picture.width, down: to.tall / picture.height, left, top };
 }
 
 function cut(picture, { height, width }) {

@@ -358,17 +358,17 @@ function resized(picture, {resize: size, fit, bars}) {
   return fit === "stretch" ? resize(picture, size, size) : resizeShorterSide(picture, size);
 }
 
-// --------------------------------------------------------------------------- boxes
+// --------------------------------------------------------------------------- boxes and regions
 
 const TRIED = 1000; // of the places where something is found, the best
 const FOUND = 100; // boxes of a picture
 
 /**
  * What a detector finds, the best first, by a card's `postprocess.detect`. `outputs`: real numbers and shape of each by
- * name. Corners x1, y1, x2, y2 are in pixels of the picture {height, width}, which became the input by `declared`;
- * without a picture in those of the input.
+ * name. Corners x1, y1, x2, y2 and key points x, y (and how certain each is) are in pixels of the picture {height,
+ * width}, which lies in the input as `at`, its placement, says; without a picture in those of the input.
  */
-export function boxes(how, outputs, picture, declared) {
+export function boxes(how, outputs, picture, at) {
   const read = (columns) => {
     const {numbers: values, shape} = outputs[columns.name];
     const first = columns.axis === 1 && shape.length === 3;
@@ -382,18 +382,19 @@ export function boxes(how, outputs, picture, declared) {
     return {places, row};
   };
   const [corners, scores] = [read(how.boxes), read(how.scores)];
-  const told = how.classes && read(how.classes);
+  const [told, marks] = [how.classes && read(how.classes), how.points && read(how.points)];
   let found = [];
   for (let place = 0; place < scores.places; place++) {
     const sure = classShares(scores.row(place), how).map(Math.fround); // what differs by a last digit is a tie
     const best = sure.reduce((most, share, i) => (share > sure[most] ? i : most), 0);
     if (!(sure[best] >= how.least)) continue;
     const index = told ? roundHalfEven(told.row(place)[0]) : best;
-    found.push({index, score: sure[best], box: asCorners(corners.row(place), how.format)});
+    const points = marks ? split(marks.row(place), how.point) : [];
+    found.push({index, score: sure[best], box: asCorners(corners.row(place), how.format), points});
   }
   found = found.sort((a, b) => b.score - a.score).slice(0, TRIED); // it is stable: of equals the first
   if (!how.listed) found = distinct(found, how.overlap);
-  return found.slice(0, FOUND).map((each) => ({...each, box: inPicture(each.box, how, picture, declared)}));
+  return found.slice(0, FOUND).map((each) => ({...each, ...inPicture(each, how, picture, at)}));
 }
 
 /** How probable each class is at a place; the background is none. */
@@ -418,6 +419,11 @@ function asCorners([a, b, c, d], format) {
   return [x, y, x + c, y + d];
 }
 
+/** Numbers one behind the other as key points. */
+function split(row, point) {
+  return Array.from({length: row.length / point}, (_, i) => row.slice(i * point, (i + 1) * point));
+}
+
 /** Without those that overlap a better one of their class. */
 function distinct(found, most) {
   const kept = [];
@@ -436,18 +442,74 @@ function intersection(one, other) {
   return both / (whole > 0 ? whole : 1);
 }
 
-function inPicture(box, {format, unit, size}, picture, declared) {
-  const [x1, y1, x2, y2] = format === "yxyx" ? [box[1], box[0], box[3], box[2]] : box;
-  const [height, width] = size ?? [0, 0];
-  const [across, down] = size && unit === "shares" ? [width, height] : [1, 1];
-  let [xs, ys] = [[x1 * across, x2 * across], [y1 * down, y2 * down]];
-  if (picture && declared) {
-    const at = placement(picture.height, picture.width, declared);
-    [xs, ys] = [xs.map((x) => (x + at.left) / at.across), ys.map((y) => (y + at.top) / at.down)];
+/** Corners that end at the picture's sides, and points that do not. */
+function inPicture({box, points}, {format, unit, size}, picture, at) {
+  const [height, width] = size && unit === "shares" ? size : [1, 1];
+  const placed = (one, other) => {
+    const [first, second] = format === "yxyx" ? [other, one] : [one, other];
+    const [x, y] = [first * width, second * height];
+    return picture && at ? [(x + at.left) / at.across, (y + at.top) / at.down] : [x, y];
+  };
+  const whole = picture ?? (size && {height: size[0], width: size[1]});
+  const within = ([x, y]) => (whole ? [Math.max(0, Math.min(whole.width, x)), Math.max(0, Math.min(whole.height, y))] : [x, y]);
+  return {
+    box: [...within(placed(box[0], box[1])), ...within(placed(box[2], box[3]))],
+    points: points.map(([x, y, ...certain]) => [...placed(x, y), ...certain]),
+  };
+}
+
+export const UNSEEN = 255; // the class of a pixel outside of what the model saw
+
+/**
+ * The class of each pixel, by a card's `postprocess.segment`, of an output's real numbers and shape: {width, height,
+ * classes: Uint8Array} of the picture {height, width}, which lies in the input as `at`, its placement, says; without a
+ * picture that of each cell of the output.
+ */
+export function segments({axis, single, size}, {numbers: values, shape}, picture, at) {
+  const [height, width] = axis === 1 ? shape.slice(2) : shape.slice(1, 3);
+  const cells = {width, height, classes: cellClasses(values, axis === null ? null : shape[axis], axis, single)};
+  if (!picture) return cells;
+  const {across, down, left, top} = at ?? {across: 1, down: 1, left: 0, top: 0};
+  const rows = nearest(picture.height, down, top, height, size[0]);
+  const columns = nearest(picture.width, across, left, width, size[1]);
+  const classes = new Uint8Array(picture.height * picture.width);
+  rows.forEach((row, y) =>
+    columns.forEach((column, x) => {
+      classes[y * picture.width + x] = row < 0 || column < 0 ? UNSEEN : cells.classes[row * width + column];
+    }),
+  );
+  return {width: picture.width, height: picture.height, classes};
+}
+
+/** Of equals the first, and none above 254. */
+function cellClasses(values, channels, axis, single) {
+  if (channels === null) return Uint8Array.from(values, (x) => Math.max(0, Math.min(UNSEEN - 1, roundHalfEven(x))));
+  if (channels === 1) return Uint8Array.from(values, (x) => Number(x > (single === "probability" ? 0.5 : 0)));
+  const count = values.length / channels;
+  const found = new Uint8Array(count);
+  for (let cell = 0; cell < count; cell++) {
+    const [begin, step] = axis === 1 ? [cell, count] : [cell * channels, 1];
+    let best = 0;
+    for (let i = 1; i < channels; i++) if (values[begin + i * step] > values[begin + best * step]) best = i;
+    found[cell] = Math.min(UNSEEN - 1, best);
   }
-  const whole = picture ?? (size && {height, width});
-  const within = (x, side) => (whole ? Math.max(0, Math.min(side, x)) : x);
-  return [within(xs[0], whole?.width), within(ys[0], whole?.height), within(xs[1], whole?.width), within(ys[1], whole?.height)];
+  return found;
+}
+
+/** Of each pixel of an axis the cell that its middle lies in; -1: none. */
+function nearest(pixels, scale, begin, cells, size) {
+  return Array.from({length: pixels}, (_, i) => {
+    const cell = Math.floor((((i + 0.5) * scale - begin) * cells) / size);
+    return cell >= 0 && cell < cells ? cell : -1;
+  });
+}
+
+/** The classes of a mask with their shares of its pixels, the largest first; what was not seen is none. */
+export function shares({classes}) {
+  const counts = new Array(UNSEEN + 1).fill(0);
+  for (const index of classes) counts[index] += 1;
+  const found = counts.slice(0, UNSEEN).map((count, index) => ({index, score: count / classes.length}));
+  return found.filter(({score}) => score > 0).sort((a, b) => b.score - a.score);
 }
 
 // --------------------------------------------------------------------------- golden items

@@ -1,7 +1,7 @@
 // The self-test: whether what is here is what was verified, and whether this device computes the same with it.
 import { fetched, sha256 } from "./files.js";
-import { processed, scored, things } from "./pictures.js";
-import { largestError, relativeRms, topK } from "./processing.js";
+import { processed, regions, scored, things } from "./pictures.js";
+import { largestError, relativeRms, shares, topK } from "./processing.js";
 import { array, numbers, real } from "./tensors.js";
 
 const COMPILED = ["slug", "version", "model", "inputs", "outputs", "preprocess", "postprocess", "labels", "golden"];
@@ -89,6 +89,7 @@ async function labels({ model, spec, read }) {
     throw new Error(`${spec.labels.file} has ${model.labels.length} labels, not ${spec.labels.count}`);
   }
   if (spec.postprocess.task === "detect") return surest({ model, spec, read });
+  if (spec.postprocess.task === "segment") return commonest({ model, spec, read });
   const output = scored(spec);
   const item = spec.golden.outputs.find(({ name }) => name === output.name);
   const [wanted] = topK(numbers(array(await read(item.file), item.dtype), item.dtype), 1);
@@ -99,14 +100,27 @@ async function labels({ model, spec, read }) {
   return `the best class is ${named(found)}, as in the golden answer`;
 }
 
-async function surest({ model, spec, read }) {
+/** The golden answer, and what tells that its numbers are real ones. */
+async function answered(spec, read) {
   const golden = {};
   for (const { name, file, dtype } of spec.golden.outputs) golden[name] = array(await read(file), dtype);
-  const plain = { ...spec, outputs: spec.outputs.map((output) => ({ ...output, dtype: "float32", quantization: null })) };
+  return [golden, { ...spec, outputs: spec.outputs.map((output) => ({ ...output, dtype: "float32", quantization: null })) }];
+}
+
+async function surest({ model, spec, read }) {
+  const [golden, plain] = await answered(spec, read);
   const [wanted] = things(golden, plain, null);
   const [found] = model.detections(await model.run(await goldenInputs(spec, read)));
   if (found?.index !== wanted?.index) throw new Error("what it is surest of is not that of the golden answer");
   return found ? `it is surest of ${brief(found.label)}, as in the golden answer` : "it finds nothing, as in the golden answer";
+}
+
+async function commonest({ model, spec, read }) {
+  const [golden, plain] = await answered(spec, read);
+  const [wanted] = shares(regions(golden, plain, null));
+  const [found] = model.shares(model.mask(await model.run(await goldenInputs(spec, read))));
+  if (found.index !== wanted.index) throw new Error("its most frequent class is not that of the golden answer");
+  return `the most frequent class is ${brief(found.label)}, as in the golden answer`;
 }
 
 /** JSON with its keys in order: equal texts are equal values. */

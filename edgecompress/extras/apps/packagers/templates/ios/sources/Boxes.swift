@@ -10,11 +10,12 @@ struct Boxes {
         let end: Int
     }
 
-    /// One thing that was found: corners x1, y1, x2, y2.
+    /// One thing that was found: corners x1, y1, x2, y2, and key points x, y, and how certain each is.
     struct Box {
         let index: Int
         let score: Double
-        var corners: [Double]
+        let corners: [Double]
+        let points: [[Double]]
     }
 
     static let tried = 1000  // of the places where something is found, the best
@@ -23,6 +24,8 @@ struct Boxes {
     let boxes: Columns
     let scores: Columns
     let classes: Columns?
+    let points: Columns?  // the key points of each box
+    let point: Int  // numbers of one
     let kind: String
     let background: Int?
     let anything: Bool
@@ -33,12 +36,13 @@ struct Boxes {
     let overlap: Double
     let size: [Int]?  // height and width of the input
 
-    /// What is found, the best first, in real numbers of all outputs. Corners are in pixels of the picture, [height,
-    /// width], that became the input by `declared`; without one in those of the input.
+    /// What is found, the best first, in real numbers of all outputs. Corners and points are in pixels of the picture,
+    /// [height, width], that became the input by `declared`; without one in those of the input.
     func of(_ outputs: [[Float]], _ shapes: [[Int]], picture: [Int]?, declared: Preprocess?) -> [Box] {
         let sure = Reader(scores, outputs, shapes)
         let places = Reader(boxes, outputs, shapes)
         let told = classes.map { Reader($0, outputs, shapes) }
+        let marks = points.map { Reader($0, outputs, shapes) }
         var all: [Box] = []
         for place in 0..<sure.places {
             let each = probable(sure.row(place)).map { Double(Float($0)) }  // what differs by a last digit is a tie
@@ -46,13 +50,12 @@ struct Boxes {
             for i in each.indices where each[i] > each[best] { best = i }
             guard each[best] >= least else { continue }
             let index = told.map { Int($0.row(place)[0].rounded(.toNearestOrEven)) } ?? best
-            all.append(Box(index: index, score: each[best], corners: corners(places.row(place))))
+            let own = marks.map { split($0.row(place)) } ?? []
+            all.append(Box(index: index, score: each[best], corners: corners(places.row(place)), points: own))
         }
         let order = all.indices.sorted { a, b in all[a].score == all[b].score ? a < b : all[a].score > all[b].score }
         let ranked = order.prefix(Boxes.tried).map { all[$0] }
-        return (listed ? ranked : distinct(ranked)).prefix(Boxes.found).map { box in
-            Box(index: box.index, score: box.score, corners: inPicture(box.corners, picture, declared))
-        }
+        return (listed ? ranked : distinct(ranked)).prefix(Boxes.found).map { inPicture($0, picture, declared) }
     }
 
     /// How probable each class is; the background is none.
@@ -80,6 +83,11 @@ struct Boxes {
         return [x, y, x + row[2], y + row[3]]
     }
 
+    /// Numbers one behind the other as key points.
+    private func split(_ row: [Double]) -> [[Double]] {
+        stride(from: 0, to: row.count, by: point).map { Array(row[$0..<$0 + point]) }
+    }
+
     /// Without those that overlap a better one of their class.
     private func distinct(_ ranked: [Box]) -> [Box] {
         var kept: [Box] = []
@@ -103,19 +111,23 @@ struct Boxes {
         max(0, box[2] - box[0]) * max(0, box[3] - box[1])
     }
 
-    private func inPicture(_ box: [Double], _ picture: [Int]?, _ declared: Preprocess?) -> [Double] {
-        var found = format == "yxyx" ? [box[1], box[0], box[3], box[2]] : box
-        let placed = picture.flatMap { sides in declared.map { $0.placement(height: sides[0], width: sides[1]) } }
-        for i in 0..<4 {
-            let axis = i % 2 == 0 ? 1 : 0  // x goes with the width
-            if shares, let size { found[i] *= Double(size[axis]) }
-            if let placed {
-                found[i] =
-                    axis == 1 ? (found[i] + Double(placed.left)) / placed.across : (found[i] + Double(placed.top)) / placed.down
-            }
-            if let whole = picture ?? size { found[i] = max(0, min(Double(whole[axis]), found[i])) }
+    /// With corners that end at the picture's sides, and points that do not.
+    private func inPicture(_ box: Box, _ picture: [Int]?, _ declared: Preprocess?) -> Box {
+        let at = picture.flatMap { sides in declared.map { $0.placement(height: sides[0], width: sides[1]) } }
+        var corners = place(box.corners[0], box.corners[1], at) + place(box.corners[2], box.corners[3], at)
+        if let whole = picture ?? size {
+            for i in 0..<4 { corners[i] = max(0, min(Double(whole[1 - i % 2]), corners[i])) }  // x ends at the width
         }
-        return found
+        let points = box.points.map { place($0[0], $0[1], at) + $0[2...] }
+        return Box(index: box.index, score: box.score, corners: corners, points: points)
+    }
+
+    /// Two numbers, as they are written, as x and y in the picture.
+    private func place(_ one: Double, _ other: Double, _ at: Preprocess.Placement?) -> [Double] {
+        var (x, y) = format == "yxyx" ? (other, one) : (one, other)
+        if shares, let size { (x, y) = (x * Double(size[1]), y * Double(size[0])) }
+        guard let at else { return [x, y] }
+        return [(x + Double(at.left)) / at.across, (y + Double(at.top)) / at.down]
     }
 
     /// The rows of some channels; what is no number is 0.

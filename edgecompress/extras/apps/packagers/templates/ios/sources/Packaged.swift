@@ -75,6 +75,20 @@ final class Packaged: @unchecked Sendable {
         return reader.of(outputs, ModelSpec.outputs.map(\.shape), picture: picture, declared: ModelSpec.preprocess)
     }
 
+    /// The class of each pixel that the answer to the only input tells; `picture`: height and width of what became it.
+    func segments(_ numbers: [Float], as kind: Kind = .real, picture: [Int]?) throws -> Segments.Plane {
+        guard ModelSpec.inputs.count == 1 else { throw PackageError("this model takes several inputs: use run") }
+        return try segments(run([ModelSpec.inputs[0].stored(numbers, as: kind)]), picture: picture)
+    }
+
+    /// The class of each pixel that an answer tells.
+    func segments(_ answers: [Data], picture: [Int]?) throws -> Segments.Plane {
+        guard let reader = ModelSpec.segments else { throw PackageError("this model tells no classes of pixels: use run") }
+        let spec = ModelSpec.outputs[reader.output]
+        let declared = ModelSpec.preprocess ?? Preprocess()
+        return try reader.of(spec.real(answers[reader.output]), spec.shape, picture: picture, declared: declared)
+    }
+
     /// Probabilities of the classes.
     func scores(_ outputs: [Data]) throws -> [Float] {
         let output = ModelSpec.scores

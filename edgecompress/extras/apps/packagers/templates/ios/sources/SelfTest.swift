@@ -105,6 +105,7 @@ struct SelfTest {
     /// The best class of the answer is called what that of the golden answer is called.
     private func labels() throws -> String {
         if ModelSpec.boxes != nil { return try thing() }
+        if ModelSpec.segments != nil { return try region() }
         guard ModelSpec.classifies else { return "it names no classes" }
         let golden = ModelSpec.goldenOutputs.first { $0.tensor == ModelSpec.scores }
         guard let golden else { throw PackageError("no golden output has the scores") }
@@ -118,14 +119,28 @@ struct SelfTest {
 
     /// What a detector is surest of is called what it was called in the golden answer.
     private func thing() throws -> String {
+        let sides = try [answered(), golden()].map { try model.boxes($0, picture: nil).first.map { model.label($0.index) } }
+        guard sides[0] == sides[1] else { throw PackageError("what it is surest of is not that of the golden answer") }
+        return sides[0] == nil ? "it finds nothing, as in the golden answer" : "it is surest of what the golden answer is"
+    }
+
+    /// The class that most cells have is called what it was called in the golden answer.
+    private func region() throws -> String {
+        let sides = try [answered(), golden()].map { Segments.most(try model.segments($0, picture: nil).classes) }
+        guard model.label(sides[0]) == model.label(sides[1]) else {
+            throw PackageError("the most frequent class is not that of the golden answer")
+        }
+        return "the most frequent class is the golden one"
+    }
+
+    /// The golden answer, as the model stores it.
+    private func golden() throws -> [Data] {
         var golden = [Data](repeating: Data(), count: ModelSpec.outputs.count)
         for item in ModelSpec.goldenOutputs {
             let spec = ModelSpec.outputs[item.tensor]
             golden[item.tensor] = try spec.stored(Numbers.floats(model.golden(item), item.dtype))
         }
-        let sides = try [answered(), golden].map { try model.boxes($0, picture: nil).first.map { model.label($0.index) } }
-        guard sides[0] == sides[1] else { throw PackageError("what it is surest of is not that of the golden answer") }
-        return sides[0] == nil ? "it finds nothing, as in the golden answer" : "it is surest of what the golden answer is"
+        return golden
     }
 
     private func best(_ scores: [Float]) -> Int? {

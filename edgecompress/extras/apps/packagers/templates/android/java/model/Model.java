@@ -95,7 +95,10 @@ final class Model implements Closeable {
         List<Detection> found = new ArrayList<>();
         for (Boxes.Box box : spec.boxes().of(outputs, spec.shapes(), new int[] {upright.height, upright.width}, spec.preprocess())) {
             double[] corners = Turn.back(box.corners, turns, image.height, image.width);
-            found.add(new Detection(box.index, labels.of(box.index), box.score, corners));
+            for (double[] point : box.points) {
+                System.arraycopy(Turn.back(point[0], point[1], turns, image.height, image.width), 0, point, 0, 2);
+            }
+            found.add(new Detection(box.index, labels.of(box.index), box.score, corners, box.points));
         }
         return Collections.unmodifiableList(found);
     }
@@ -104,9 +107,28 @@ final class Model implements Closeable {
     List<Detection> detect(float[] input) throws IOException {
         List<Detection> found = new ArrayList<>();
         for (Boxes.Box box : spec.boxes().of(run(input), spec.shapes(), null, null)) {
-            found.add(new Detection(box.index, labels.of(box.index), box.score, box.corners));
+            found.add(new Detection(box.index, labels.of(box.index), box.score, box.corners, box.points));
         }
         return Collections.unmodifiableList(found);
+    }
+
+    /** The class of each pixel; `degrees`: how far the picture must be turned clockwise to be upright. */
+    Mask segment(Bitmap bitmap, int degrees) throws IOException {
+        Image image = Pictures.of(bitmap, spec.channels());
+        int turns = Turn.quarters(degrees);
+        Image upright = Turn.of(image, turns);
+        float[] output = run(spec.preprocess().of(upright))[spec.scores()];
+        int[] size = {upright.height, upright.width};
+        byte[] classes = spec.segments().of(output, spec.shapes()[spec.scores()], size, spec.preprocess());
+        Image mask = Turn.of(new Image(classes, size[0], size[1], 1), (4 - turns) % 4);
+        return new Mask(mask.bytes, mask.height, mask.width, labels);
+    }
+
+    /** Of the one input, as the model takes it: the class of each cell of the output. */
+    Mask segment(float[] input) throws IOException {
+        int[] shape = spec.shapes()[spec.scores()];
+        int[] plane = spec.segments().plane(shape);
+        return new Mask(spec.segments().of(run(input)[spec.scores()], shape, null, null), plane[0], plane[1], labels);
     }
 
     /** The golden picture, as it came. */

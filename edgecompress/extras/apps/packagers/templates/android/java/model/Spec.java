@@ -6,6 +6,7 @@ import ai.edgecompress.processing.Golden;
 import ai.edgecompress.processing.Json;
 import ai.edgecompress.processing.Layout;
 import ai.edgecompress.processing.Preprocess;
+import ai.edgecompress.processing.Segments;
 import ai.edgecompress.processing.Spectrogram;
 import java.nio.ByteBuffer;
 import java.nio.charset.Charset;
@@ -134,12 +135,26 @@ final class Spec {
         Boxes found = new Boxes(columns(how.get("boxes")), columns(how.get("scores")), columns(how.get("classes")))
                 .scored((String) how.get("kind"), background, (Boolean) how.get("anything"))
                 .written((String) how.get("format"), "shares".equals(how.get("unit")), (Boolean) how.get("listed"))
-                .limits(least, overlap);
+                .limits(least, overlap)
+                .points(columns(how.get("points")), how.get("point") == null ? 2 : Facts.whole(how.get("point")));
         if (how.get("size") != null) {
             List<Number> size = Facts.numbers(how.get("size"));
             found.input(size.get(0).intValue(), size.get(1).intValue());
         }
         return found;
+    }
+
+    /** Whether the model's answer is the class of each pixel. */
+    boolean tellsPixels() {
+        return "segment".equals(postprocess.get("task"));
+    }
+
+    /** How the class of each pixel is read out of the output. */
+    Segments segments() {
+        Map<String, Object> how = Facts.table(postprocess.get("segment"));
+        List<Number> size = Facts.numbers(how.get("size"));
+        int axis = Facts.whole(how.get("axis"));
+        return new Segments(axis, (String) how.get("single"), size.get(0).intValue(), size.get(1).intValue());
     }
 
     private Boxes.Columns columns(Object told) {
@@ -166,7 +181,7 @@ final class Spec {
         return found;
     }
 
-    /** The output that holds the scores. */
+    /** The output that holds the scores, or the classes of pixels. */
     int scores() {
         return at(outputs, postprocess.get("output"));
     }

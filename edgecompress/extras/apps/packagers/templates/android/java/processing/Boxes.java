@@ -24,7 +24,7 @@ public final class Boxes {
         }
     }
 
-    /** One thing that was found: corners x1, y1, x2, y2. */
+    /** One thing that was found: corners x1, y1, x2, y2, and key points x, y, and how certain each is. */
     public static final class Box {
         /** The number of its class. */
         public final int index;
@@ -32,11 +32,14 @@ public final class Boxes {
         public final double score;
         /** Its corners. */
         public final double[] corners;
+        /** Its key points: none, where the model tells none. */
+        public final double[][] points;
 
-        Box(int index, double score, double[] corners) {
+        Box(int index, double score, double[] corners, double[][] points) {
             this.index = index;
             this.score = score;
             this.corners = corners;
+            this.points = points;
         }
     }
 
@@ -53,6 +56,8 @@ public final class Boxes {
     private final Columns boxes;
     private final Columns scores;
     private final Columns classes;
+    private Columns points;
+    private int point = 2;
     private String kind = "shares";
     private int background = NONE;
     private boolean anything;
@@ -86,6 +91,13 @@ public final class Boxes {
         return this;
     }
 
+    /** Where the key points of each box are (null: it has none), and how many numbers one has. */
+    public Boxes points(Columns columns, int numbers) {
+        points = columns;
+        point = numbers;
+        return this;
+    }
+
     /** The score from which on something is found, and the overlap beyond which two boxes are of one thing. */
     public Boxes limits(double least, double overlap) {
         this.least = least;
@@ -101,12 +113,13 @@ public final class Boxes {
 
     /**
      * What is found, the best first, in real numbers of all outputs. `picture` is {height, width} of the picture that
-     * became the input by `declared`, whose pixels corners are in; null: those of the input.
+     * became the input by `declared`, whose pixels corners and points are in; null: those of the input.
      */
     public List<Box> of(float[][] outputs, int[][] shapes, int[] picture, Preprocess declared) {
         Reader sure = new Reader(scores, outputs, shapes);
         Reader places = new Reader(boxes, outputs, shapes);
         Reader told = classes == null ? null : new Reader(classes, outputs, shapes);
+        Reader marks = points == null ? null : new Reader(points, outputs, shapes);
         List<Box> found = new ArrayList<>();
         for (int place = 0; place < sure.places; place++) {
             double[] probable = probable(sure.row(place));
@@ -119,7 +132,8 @@ public final class Boxes {
             }
             if (probable[best] >= least) {
                 int index = told == null ? best : (int) Math.rint(told.row(place)[0]);
-                found.add(new Box(index, probable[best], corners(places.row(place))));
+                double[][] own = marks == null ? new double[0][] : split(marks.row(place));
+                found.add(new Box(index, probable[best], corners(places.row(place)), own));
             }
         }
         Collections.sort(found, BEST_FIRST); // it is stable: of equals the first
@@ -127,7 +141,7 @@ public final class Boxes {
         found = listed ? found : distinct(found);
         List<Box> placed = new ArrayList<>();
         for (Box each : found.subList(0, Math.min(FOUND, found.size()))) {
-            placed.add(new Box(each.index, each.score, inPicture(each.corners, picture, declared)));
+            placed.add(inPicture(each, picture, declared));
         }
         return placed;
     }
@@ -182,6 +196,15 @@ public final class Boxes {
         return new double[] {x, y, x + row[2], y + row[3]};
     }
 
+    /** Numbers one behind the other as key points. */
+    private double[][] split(double[] row) {
+        double[][] found = new double[row.length / point][];
+        for (int i = 0; i < found.length; i++) {
+            found[i] = Arrays.copyOfRange(row, i * point, (i + 1) * point);
+        }
+        return found;
+    }
+
     /** Without those that overlap a better one of their class. */
     private List<Box> distinct(List<Box> found) {
         List<Box> kept = new ArrayList<>();
@@ -211,22 +234,35 @@ public final class Boxes {
         return Math.max(0, box[2] - box[0]) * Math.max(0, box[3] - box[1]);
     }
 
-    private double[] inPicture(double[] box, int[] picture, Preprocess declared) {
-        int swapped = format.equals("yxyx") ? 1 : 0;
+    /** With corners that end at the picture's sides, and points that do not. */
+    private Box inPicture(Box box, int[] picture, Preprocess declared) {
         Preprocess.Placement at =
                 picture == null || declared == null ? null : declared.placement(picture[0], picture[1]);
         int[] whole = picture == null ? size : picture;
-        double[] found = new double[4];
-        for (int i = 0; i < 4; i++) {
-            boolean across = i % 2 == 0;
-            double x = box[i ^ swapped];
-            x = shares && size != null ? x * (across ? size[1] : size[0]) : x;
-            if (at != null) {
-                x = across ? (x + at.left) / at.across : (x + at.top) / at.down;
-            }
-            found[i] = whole == null ? x : Math.max(0, Math.min(across ? whole[1] : whole[0], x));
+        double[] corners = new double[4];
+        for (int i = 0; i < 4; i += 2) {
+            double[] place = place(box.corners[i], box.corners[i + 1], at);
+            corners[i] = whole == null ? place[0] : Math.max(0, Math.min(whole[1], place[0]));
+            corners[i + 1] = whole == null ? place[1] : Math.max(0, Math.min(whole[0], place[1]));
         }
-        return found;
+        double[][] marks = new double[box.points.length][];
+        for (int i = 0; i < marks.length; i++) {
+            marks[i] = box.points[i].clone();
+            System.arraycopy(place(marks[i][0], marks[i][1], at), 0, marks[i], 0, 2);
+        }
+        return new Box(box.index, box.score, corners, marks);
+    }
+
+    /** Two numbers, as they are written, as x and y in the picture. */
+    private double[] place(double one, double other, Preprocess.Placement at) {
+        boolean turned = format.equals("yxyx");
+        double x = turned ? other : one;
+        double y = turned ? one : other;
+        if (shares && size != null) {
+            x *= size[1];
+            y *= size[0];
+        }
+        return at == null ? new double[] {x, y} : new double[] {(x + at.left) / at.across, (y + at.top) / at.down};
     }
 
     /** The rows of some channels; what is no number is 0. */

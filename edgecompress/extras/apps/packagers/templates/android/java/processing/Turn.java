@@ -35,16 +35,24 @@ public final class Turn {
 
     /** Corners in a turned picture as corners in the picture itself, of that height and width. */
     public static double[] back(double[] corners, int quarters, int height, int width) {
-        double[] c = corners;
+        double[] one = back(corners[0], corners[1], quarters, height, width);
+        double[] other = back(corners[2], corners[3], quarters, height, width);
+        return new double[] {
+            Math.min(one[0], other[0]), Math.min(one[1], other[1]), Math.max(one[0], other[0]), Math.max(one[1], other[1])
+        };
+    }
+
+    /** The same of a place. */
+    public static double[] back(double x, double y, int quarters, int height, int width) {
         switch (quarters) {
             case 1:
-                return new double[] {c[1], height - c[2], c[3], height - c[0]};
+                return new double[] {y, height - x};
             case 2:
-                return new double[] {width - c[2], height - c[3], width - c[0], height - c[1]};
+                return new double[] {width - x, height - y};
             case 3:
-                return new double[] {width - c[3], c[0], width - c[1], c[2]};
+                return new double[] {width - y, x};
             default:
-                return c;
+                return new double[] {x, y};
         }
     }
 }
