@@ -142,17 +142,24 @@ def steps(*lines: str) -> list[Step]:
         (["layer conv: x -> a", "- exp: a -> b", "choice top: b -> c i", "- pick: a i -> d"], "exp top pick"),
         (["layer conv: x -> a", "share gate: a -> p", "move view: p -> q", "join cat: a q -> y"], "gate view cat"),
         (["layer conv: x -> a", "softmax soft: a -> p", "layer mean: p -> b", "choice top: b -> y"], "soft mean top"),
+        (["layer conv: x -> a", "scale away: a -> b", "place corners: b -> y"], "away corners"),
+        (["place embed: x -> a", "layer conv: a -> y"], ""),
         (["layer conv: x -> a", "softmax soft: a -> y"], ""),
         (["layer one: x -> a", "layer two: x -> b", "join cat: a b -> y"], ""),
         (["layer route: x -> r", "choice top: r -> i", "- pick: x i -> z", "layer expert: z -> y"], ""),
         (["layer conv: x -> a", "share p: a -> p", "share q: a -> q", "join cat: p q -> y"], ""),
     ],
-    ids=["top-k", "joined", "bins", "classifier", "two heads", "experts", "probabilities alone"],
+    ids=["top-k", "joined", "bins", "places", "positions", "classifier", "two heads", "experts", "probabilities alone"],
 )
 def test_the_tail_is_what_follows_the_last_layers_where_something_is_chosen_or_mixed(
     lines: list[str], behind: str
 ) -> None:
     assert _tail.tail(steps(*lines)) == behind.split()
+
+
+def test_what_adds_places_has_numbers_of_its_own_for_each() -> None:
+    assert _tail.places([1, 320, 4]) and _tail.places([4, 320])
+    assert not any(map(_tail.places, ([], [320], [1, 32, 1, 1])))
 
 
 # --------------------------------------------------------------------------- lists are sets

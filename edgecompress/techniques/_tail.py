@@ -12,8 +12,8 @@ from typing import Literal
 
 # layer: multiplies with weights; choice: picks by rank, or among boxes; share, softmax: makes probabilities; move:
 # hands on the numbers that it reads; scale: multiplies them; join: puts several tensors into one; sum: of an axis;
-# grow: a power of e, of which the sizes of boxes are made
-Role = Literal["layer", "choice", "share", "softmax", "move", "scale", "join", "sum", "grow", ""]
+# grow: a power of e, of which the sizes of boxes are made; place: adds where each cell lies
+Role = Literal["layer", "choice", "share", "softmax", "move", "scale", "join", "sum", "grow", "place", ""]
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Step:
 def tail(steps: Sequence[Step]) -> list[str]:
     """The names of the operators behind the last layers, where they make boxes.
 
-    They do where one of them chooses, joins probabilities with others, takes the expectation over a softmax (of the
-    bins of a box's sides: as a product with weights it is no layer), or makes sizes beside probabilities. `steps` are
-    in the order of computing.
+    They do where one of them chooses, adds places, joins probabilities with others, takes the expectation over a
+    softmax (of the bins of a box's sides: as a product with weights it is no layer), or makes sizes beside
+    probabilities. `steps` are in the order of computing.
     """
     makers = {tensor: step for step in steps for tensor in step.outputs}
     behind, leading = list[Step](), set[Hashable]()  # to a layer
@@ -42,10 +42,17 @@ def tail(steps: Sequence[Step]) -> list[str]:
         if not layer and leading.isdisjoint(step.outputs):
             behind.append(step)
     roles = {step.role for step in behind}
-    boxes = "choice" in roles or ("grow" in roles and not roles.isdisjoint({"share", "softmax"}))
+    boxes = not roles.isdisjoint({"choice", "place"}) or (
+        "grow" in roles and not roles.isdisjoint({"share", "softmax"})
+    )
     boxes = boxes or any(step.role == "join" and _mixes(makers, step) for step in behind)
     boxes = boxes or any(step.role in ("sum", "layer") and _expects(makers, step) for step in behind)
     return [step.name for step in reversed(behind)] if boxes else []
+
+
+def places(constant: Sequence[int]) -> bool:
+    """Whether a constant of this shape, which is added, has numbers of its own for each place: a bias has one axis."""
+    return sum(size > 1 for size in constant) > 1
 
 
 def _origin(makers: Mapping[Hashable, Step], tensor: Hashable) -> Role:

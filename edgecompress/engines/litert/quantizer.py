@@ -33,6 +33,7 @@ MOVES = {
     *("PAD", "PADV2", "RELU", "RESHAPE", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "MAX_POOL_2D", "MIRROR_PAD"),
     *("PACK", "UNPACK", "GATHER", "SQUEEZE", "EXPAND_DIMS"),
 }
+ADDING = ("ADD", "SUB")
 # What each kind of operator, by its name in the schema, is to the end of a net
 ROLES: dict[str, _tail.Role] = {
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE"), "layer"),
@@ -148,8 +149,11 @@ def behind(data: bytes) -> list[str]:
     for op in graph.operators:
         read = [i for i in op.inputs if i >= 0]
         inputs = [i for i in read if model.buffers[graph.tensors[i].buffer].data is None]
-        role = ROLES.get(kinds.get(model_file.number(model.operatorCodes[op.opcodeIndex]), ""), "")
+        kind = kinds.get(model_file.number(model.operatorCodes[op.opcodeIndex]), "")
+        role = ROLES.get(kind, "")
         role = "" if role == "layer" and inputs == read else role  # it multiplies two tensors that are computed
+        added = [graph.tensors[i].shape for i in read if i not in inputs]
+        role = "place" if kind in ADDING and any(map(_tail.places, added)) else role
         steps.append(_tail.Step(files.get_op_scope(op, graph.tensors), role, inputs, list(op.outputs)))
     return _tail.tail(steps)
 

@@ -11,6 +11,7 @@ from edgecompress.techniques import _int8, _tail
 
 MASK = -1000.0  # what goes so far below, and not above, is a mask (-1e4, the least float): it leaves no scale to others
 MASKING = {"Add", "Gemm", "Mul", "Sub", "Where"}  # what makes or lays on one
+ADDING = ("Add", "Sub")
 ROLES: dict[str, _tail.Role] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"), "layer"),
     **dict.fromkeys(("TopK", "NonMaxSuppression"), "choice"),
@@ -61,12 +62,15 @@ def behind(file: Path) -> list[str]:
     import onnx
 
     graph = onnx.load_model(file, load_external_data=False).graph
-    known = {tensor.name for tensor in graph.initializer}
+    known = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
     steps = []
     for node in graph.node:
-        known.update(node.output if node.op_type == "Constant" else ())
+        if node.op_type == "Constant":
+            known |= {node.output[0]: next((tuple(a.t.dims) for a in node.attribute if a.HasField("t")), ())}
         read = [name for name in node.input if name]
         inputs, role = [name for name in read if name not in known], ROLES.get(node.op_type, "")
         role = "" if role == "layer" and inputs == read else role  # it multiplies two tensors that are computed
+        if node.op_type in ADDING and any(_tail.places(known[name]) for name in read if name in known):
+            role = "place"
         steps.append(_tail.Step(node.name, role, inputs, node.output))
     return _tail.tail(steps)

@@ -32,6 +32,7 @@ MOVES = {  # what hands on the numbers that it reads
     *("Clamp", "MaxPool", "PRelu", "Relu", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose"),
     *("Convert", "Pad", "Unsqueeze", "VariadicSplit"),
 }
+ADDING = ("Add", "Subtract")
 TABLE = "Gather"
 ROLES: dict[str, _tail.Role] = {
     **dict.fromkeys(("Convolution", "GroupConvolution", "ConvolutionBackpropData", "MatMul"), "layer"),
@@ -145,6 +146,10 @@ def _behind(net: openvino.Model) -> list[str]:
             constant.update(outputs)
             continue
         role = "" if kind == PRODUCT and inputs == read else ROLES.get(kind, "")
+        added = [
+            value.get_shape() for value, tensor in zip(node.input_values(), read, strict=True) if tensor in constant
+        ]
+        role = "place" if kind in ADDING and any(map(_tail.places, added)) else role
         if kind not in ("Parameter", "Result"):
             steps.append(_tail.Step(name, role, inputs, outputs))
     return _tail.tail(steps)
