@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgecompress.core.model import Artifact
+from edgecompress.core.errors import InputError
+from edgecompress.core.model import Artifact, TensorSpec
 from edgecompress.core.settings import Detect, Preprocess
-from edgecompress.data import chance, detection_layout, detections, metrics, tensors
+from edgecompress.data import chance, detection_layout, detections, metrics, raw_heads, tensors
+from edgecompress.formats import box_heads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,6 +81,19 @@ def of_boxes(outputs: Mapping[str, np.ndarray], detect: Detect | None) -> list[s
         layout = detection_layout.find(placed, detect)
         return [said] if layout and (said := detection_layout.doubt_of_format(placed, layout)) else []
     return [said] if (said := detection_layout.doubt(placed)) else []
+
+
+def of_raw_heads(outputs: Mapping[str, np.ndarray], inputs: Sequence[TensorSpec]) -> list[str]:
+    """Outputs that look like a raw head, of which nothing makes boxes."""
+    try:
+        picture = box_heads.picture([spec.concrete() for spec in inputs])
+    except InputError:
+        return []
+    table = raw_heads.proposal({name: array.shape for name, array in outputs.items()}, picture)
+    shown = table.replace("\n", "; ")
+    return (
+        [f"the outputs look like a detector's raw head; if they are, declare in the source: {shown}"] if table else []
+    )
 
 
 def _percent(share: float) -> str:

@@ -201,12 +201,16 @@ def _judged(request: Request, golden: Artifact) -> tuple[MetricFacts | None, lis
     labels = tensors.labels(request.inputs["samples"], split)
     found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"), request.model)
     outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
-    if labels is None or metric is None:
-        return None, found + doubts.of_boxes(outputs, detections.declared(request.options, request.model)), ""
     detect = detections.declared(request.options, request.model)
-    scored = doubts.listed(metric, outputs, detect, outputs)
-    found += doubts.of_boxes(outputs, detect) if detect else []
-    scores = metrics.scores(metric, scored, labels)
+    boxes = doubts.of_boxes(outputs, detect) if detect or metric is None or labels is None else []
+    raw = [] if detect or boxes else doubts.of_raw_heads(outputs, request.model.inputs)
+    if labels is None or metric is None:
+        return None, found + boxes + raw, ""
+    scored, found = doubts.listed(metric, outputs, detect, outputs), found + boxes
+    try:
+        scores = metrics.scores(metric, scored, labels)
+    except InputError as error:
+        raise InputError("; ".join([str(error), *raw])) from error
     told, no_proof = doubts.of_answers(metric, scores, outputs, labels, "the source's")
     value: MetricFacts = {
         "name": metric.name,
