@@ -9,6 +9,7 @@ import base64
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ from PIL import Image
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import read_json
-from edgecompress.extras.apps import archive, package, verify
+from edgecompress.data import segments
+from edgecompress.extras.apps import archive, package, render, verify
 from edgecompress.extras.apps.packagers import _android_java
 
 pytestmark = pytest.mark.slow
@@ -267,6 +269,35 @@ def test_the_page_colours_a_picture_by_the_class_of_each_pixel(browser: Any, seg
         )
         assert found[3] == "this model finds no boxes; use run()"
         assert found[:2] == [WIDTH, HEIGHT] and (np.reshape(found[2], (HEIGHT, WIDTH)) == mask()).all()
+
+
+BEFORE = """
+import {regions} from "./pictures.js";
+const answers = {y: Float32Array.from({length: 48}, (_, i) => Number(i >= 16 && i % 3 === 1))};
+const spec = {
+  inputs: [{name: "x", shape: [1, 3, 32, 32], dtype: "float32"}],
+  outputs: [{name: "y", shape: [1, 3, 4, 4], dtype: "float32"}],
+  preprocess: {input: "x", resize: null, crop: null, layout: "NCHW"},
+  postprocess: {task: "segment", output: "y", segment: {axis: 1, single: "", size: [32, 32]}},
+};
+console.log(JSON.stringify([...regions(answers, spec, {height: 48, width: 64}).classes]));
+"""
+
+
+@pytest.mark.node
+def test_a_page_tells_pixels_also_of_a_picture_that_it_scales_and_cuts_before(tmp_path: Path) -> None:
+    for name in ("pictures", "processing", "tensors"):
+        shutil.copy(render.FOLDER / "web" / f"{name}.js", tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "ask.js").write_text(BEFORE)
+    done = subprocess.run(["node", tmp_path / "ask.js"], capture_output=True, text=True, check=True)
+    scores = np.array([float(i >= 16 and i % 3 == 1) for i in range(48)], np.float32).reshape(1, 3, 4, 4)
+    cells = segments.regions(scores, 1, "")
+    columns = np.floor(((np.arange(64) + 0.5) * 43 / 64 - 5) * 4 / 32).astype(int)  # 43 x 32 of which 32 are taken
+    rows = np.floor((np.arange(48) + 0.5) * 32 / 48 * 4 / 32).astype(int)
+    seen = (columns >= 0) & (columns < 4)
+    wanted = np.where(seen, cells[rows][:, columns.clip(0, 3)], segments.UNSEEN)
+    assert (np.reshape(json.loads(done.stdout), (48, 64)) == wanted).all() and 0 < seen.sum() < 64
 
 
 def canvas(browser: Any) -> np.ndarray[Any, Any]:

@@ -69,17 +69,21 @@ export function marked(canvas, found) {
     const text = `${label.slice(0, 40)} ${Math.round(100 * score)} %`;
     context.strokeStyle = context.fillStyle = colour(index);
     context.strokeRect(x1, y1, x2 - x1, y2 - y1);
+    if (Math.min(canvas.width, canvas.height) >= 128) { // there is room for words
+      const tall = Math.max(10, 13 * unit);
+      const top = Math.max(0, y1 - tall);
+      context.fillRect(x1, top, context.measureText(text).width + 2 * unit, tall);
+      context.fillStyle = "#000";
+      context.fillText(text, x1 + unit, top);
+    }
+    context.fillStyle = colour(index);
+    context.strokeStyle = "#000";
     for (const [x, y] of points) {
       context.beginPath();
       context.arc(x, y, 2 * unit, 0, 2 * Math.PI);
       context.fill();
+      context.stroke();
     }
-    if (Math.min(canvas.width, canvas.height) < 128) continue; // no room for words
-    const tall = Math.max(10, 13 * unit);
-    const top = Math.max(0, y1 - tall);
-    context.fillRect(x1, top, context.measureText(text).width + 2 * unit, tall);
-    context.fillStyle = "#000";
-    context.fillText(text, x1 + unit, top);
   }
 }
 
@@ -103,8 +107,8 @@ export function covered(canvas, { width, height, classes }) {
   context.globalAlpha = 1;
 }
 
-/** Of a class. */
-function colour(index) {
+/** Of a class. @param {number} index */
+export function colour(index) {
   return `hsl(${(index * 222.5) % 360} 90% 60%)`;
 }
 

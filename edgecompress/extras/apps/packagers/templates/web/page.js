@@ -4,7 +4,7 @@ import Model from "./model.js";
 import { array } from "./tensors.js";
 import { fetched } from "./files.js";
 import { brief, element, milliseconds, plot, shown, sizes } from "./show.js";
-import { covered, decoded, drawn, frame, levelled, marked, picture } from "./canvas.js";
+import { colour, covered, decoded, drawn, frame, levelled, marked, picture } from "./canvas.js";
 import { pictured } from "./pictures.js";
 
 const { SPEC } = Model;
@@ -159,12 +159,14 @@ async function pictures() {
 }
 
 function ranked(found, ms) {
-  const rows = found.map(({ label, score }) => {
+  const rows = found.map(({ index, label, score }) => {
     const bar = element("span", "bar");
     bar.style.width = `${100 * score}%`;
     const name = element("span", "name", brief(label));
     name.dir = "auto";
-    return element("li", "", bar, name, element("span", "score", `${(100 * score).toFixed(1)} %`));
+    const row = element("li", "", bar, name, element("span", "score", `${(100 * score).toFixed(1)} %`));
+    if (task === "segment" && index > 0) row.style.borderLeft = `6px solid ${colour(index)}`; // class 0 is not coloured
+    return row;
   });
   at("classes").replaceChildren(...rows);
   const what = { classify: "its classes", detect: `${found.length} things`, segment: `${found.length} regions` };
