@@ -261,7 +261,7 @@ def test_points_are_judged_by_their_distance() -> None:
     exact = task_metrics.point_precision({**found, "points": np.tile(points.reshape(-1), (2, 1, 1))}, labels)
     assert exact.mean() == pytest.approx(1.0)
     moved = task_metrics.point_precision(
-        {**found, "points": np.tile((points + [away, 0]).reshape(-1), (2, 1, 1))}, labels
+        {**found, "points": np.tile((points + np.array([away, 0])).reshape(-1), (2, 1, 1))}, labels
     )
     assert moved.mean() == pytest.approx(0.5)
     with pytest.raises(InputError, match="declare points and keypoints"):

@@ -12,8 +12,7 @@ from edgecompress.commands import init, job_run
 from edgecompress.core.errors import InputError
 from edgecompress.core.model import Dim, TensorSpec
 from edgecompress.core.settings import SPLITS
-from edgecompress.data import raw_heads
-from edgecompress.formats import box_heads
+from edgecompress.data import channel_axis, raw_heads
 from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import Options
@@ -89,7 +88,9 @@ def _remarks(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str
     lines = [
         f"\n# {side} of the model:\n" + "".join(f"# {s.name}: {_words(s)}\n" for s in each) for side, each in sides
     ]
-    if table := _raw_head(inputs, outputs):
+    picture = channel_axis.picture(spec.concrete() for spec in inputs)
+    shapes = {spec.name: spec.concrete() for spec in outputs}
+    if table := raw_heads.proposal(shapes, picture) if picture else "":
         commented = "".join(f"# {line}\n" for line in table.splitlines())
         lines.append(
             f"\n# By their shapes these may be a detector's raw head, of which boxes are made so:\n{commented}"
@@ -100,14 +101,6 @@ def _remarks(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str
             f"\n# By their shapes these may be a detector's; write them so (or yxyx, xywh, xyxy, cxcywh):\n# {how}\n"
         )
     return "".join(lines)
-
-
-def _raw_head(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
-    try:
-        picture = box_heads.picture([spec.concrete() for spec in inputs])
-    except InputError:
-        return ""
-    return raw_heads.proposal({spec.name: spec.concrete() for spec in outputs}, picture)
 
 
 def _boxes(outputs: Sequence[TensorSpec]) -> tuple[str, str, str] | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
 
 NAMED = "C"  # in a layout such as "NCHW"
+COLOURS = (1, 3, 4)  # channels of a picture
 FEW = 16  # numbers of an axis that mean different things, where the axes beside it are of size 1 or much longer
 
 
@@ -63,6 +64,15 @@ def _short(sizes: Sequence[int]) -> int | None:
     if len(longer) not in (1, 2) or sizes[longer[0]] > FEW:
         return None
     return longer[0] if len(longer) == 1 or 2 * sizes[longer[0]] <= sizes[longer[1]] else None
+
+
+def picture(shapes: Iterable[Sequence[int]]) -> tuple[int, int] | None:
+    """Height and width of the first picture among inputs of these shapes, [n, h, w, channels] or channels first."""
+    for shape in shapes:
+        if len(shape) == 4:
+            last = shape[3] in COLOURS and shape[1] not in COLOURS
+            return (shape[1], shape[2]) if last else (shape[2], shape[3])
+    return None
 
 
 def channels_last(array: np.ndarray, axis: int) -> np.ndarray:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import colorsys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgecompress.data import preprocess
@@ -13,6 +16,31 @@ if TYPE_CHECKING:
 
 UNSEEN = 255  # of a pixel outside of what the model saw, as behind a crop
 Single = Literal["probability", "logit", ""]  # what the one channel of an output is; "": it has several, or classes
+GOLDEN = 0.618034  # of the colour circle, between the colours of two classes that follow each other
+METRICS = ("miou", "iou")  # that say that an output tells the class of each pixel
+
+
+@dataclass(frozen=True)
+class Segments:
+    """How the class of each pixel is read, as `regions` has it, out of an output."""
+
+    output: str
+    axis: int | None
+    single: Single
+
+
+def find(outputs: Mapping[str, np.ndarray], size: Sequence[int]) -> Segments | None:
+    """The first output whose plane has the sides of the picture, height and width, or both as often; else None."""
+    for name, array in outputs.items():
+        axes: list[int | None] = [None] if array.ndim == 3 else [1, 3] if array.ndim == 4 else []
+        planes = {axis: [n for i, n in enumerate(array.shape) if i not in (0, axis)] for axis in axes}
+        fits = [axis for axis, (h, w) in planes.items() if abs(h * size[1] - w * size[0]) <= max(size)]
+        if fits:
+            axis = min(fits, key=lambda a: array.shape[a] if a else 0)
+            if axis is None or array.shape[axis] > 1:
+                return Segments(name, axis, "")
+            return Segments(name, axis, "probability" if array.min() >= 0 else "logit")
+    return None
 
 
 def regions(output: np.ndarray, axis: int | None, single: Single) -> np.ndarray:
@@ -49,3 +77,18 @@ def in_picture(
         seen.append((found >= 0) & (found < cells.shape[axis]))
         indices.append(np.clip(found, 0, cells.shape[axis] - 1))
     return np.where(np.logical_and.outer(*seen), cells[np.ix_(*indices)], UNSEEN).astype(np.uint8)
+
+
+def colour(index: int) -> tuple[int, int, int]:
+    """Of a class: red, green and blue."""
+    red, green, blue = colorsys.hsv_to_rgb(index * GOLDEN % 1.0, 0.85, 0.95)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def laid_over(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """A picture, uint8 [h, w, 3], half in the colours of its pixels' classes; class 0 and what is unseen have none."""
+    import numpy as np
+
+    table = np.array([colour(index) for index in range(UNSEEN + 1)])
+    seen = (mask > 0) & (mask != UNSEEN)
+    return np.where(seen[..., None], (picture + table[mask]) // 2, picture).astype(np.uint8)

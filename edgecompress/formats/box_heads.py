@@ -75,13 +75,15 @@ def detect(how: Decode) -> dict[str, Json]:
     return told
 
 
-def onto(proto: onnx.ModelProto, how: Decode, shapes: Shapes, size: tuple[int, int]) -> None:
+def onto(proto: onnx.ModelProto, how: Decode, shapes: Shapes, size: tuple[int, int] | None) -> None:
     """Puts the operators behind the outputs of a net, of these shapes in a run; its other outputs stay.
 
-    `size`: height and width of its picture. Raises InputError as `operators`.
+    `size`: height and width of its picture. Raises InputError without one, and as `operators`.
     """
     from onnx import TensorProto, helper
 
+    if size is None:
+        raise InputError("decode: the source takes no picture [n, channels, h, w], so its head has no grid")
     graph = proto.graph
     own = {BOXES, SCORES, POINTS}
     taken = {name for node in graph.node for name in (*node.input, *node.output)} | {v.name for v in graph.input}
@@ -113,15 +115,6 @@ def onto(proto: onnx.ModelProto, how: Decode, shapes: Shapes, size: tuple[int, i
 def _rename(names: Any, renamed: Mapping[str, str]) -> None:
     for i, name in enumerate(names):
         names[i] = renamed.get(name, name)
-
-
-def picture(shapes: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Height and width of the picture that a net takes, by the shapes of its inputs. Raises InputError without one."""
-    for shape in shapes:
-        if len(shape) == 4:
-            last = shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)
-            return (shape[1], shape[2]) if last else (shape[2], shape[3])
-    raise InputError("decode: the source takes no picture [n, channels, h, w], so its head has no grid")
 
 
 def operators(how: Decode, shapes: Shapes, size: tuple[int, int], prefix: str) -> Operators:

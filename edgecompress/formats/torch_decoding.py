@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PART, OPSET = "decoded_boxes", 17  # what it is called in the net
 
 
-def attach(net: torch.nn.Module, how: Decode, shapes: box_heads.Shapes, size: tuple[int, int]) -> None:
+def attach(net: torch.nn.Module, how: Decode, shapes: box_heads.Shapes, size: tuple[int, int] | None) -> None:
     """Behind outputs of these shapes, of a picture of that height and width; they keep no name of theirs.
 
     Raises InputError for outputs that do not fit the head.

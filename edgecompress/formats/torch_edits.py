@@ -225,8 +225,8 @@ def _bind(net: torch.nn.Module, edit: Edit) -> None:
 def _decode(net: torch.nn.Module, edit: Edit) -> None:
     from edgecompress.formats import torch_decoding
 
-    how, (height, width) = config.build(Decode, edit["how"], "decode"), edit["size"]
-    torch_decoding.attach(net, how, edit["shapes"], (height, width))
+    how, size = config.build(Decode, edit["how"], "decode"), edit["size"]
+    torch_decoding.attach(net, how, edit["shapes"], (size[0], size[1]) if size else None)
 
 
 def _check_zeros(net: torch.nn.Module, edit: Edit) -> None:

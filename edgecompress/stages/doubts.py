@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, TensorSpec
 from edgecompress.core.settings import Detect, Preprocess
-from edgecompress.data import chance, detection_layout, detections, metrics, raw_heads, tensors
-from edgecompress.formats import box_heads
+from edgecompress.data import chance, channel_axis, detection_layout, detections, metrics, raw_heads, tensors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,9 +83,7 @@ def of_boxes(outputs: Mapping[str, np.ndarray], detect: Detect | None) -> list[s
 
 def of_raw_heads(outputs: Mapping[str, np.ndarray], inputs: Sequence[TensorSpec]) -> list[str]:
     """Outputs that look like a raw head, of which nothing makes boxes."""
-    try:
-        picture = box_heads.picture([spec.concrete() for spec in inputs])
-    except InputError:
+    if (picture := channel_axis.picture(spec.concrete() for spec in inputs)) is None:
         return []
     table = raw_heads.proposal({name: array.shape for name, array in outputs.items()}, picture)
     shown = table.replace("\n", "; ")

@@ -16,7 +16,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import DETECT, OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.core.settings import Source
-from edgecompress.data import declared_ends, dynamic_axes, states, tensors
+from edgecompress.data import channel_axis, declared_ends, dynamic_axes, states, tensors
 from edgecompress.data.dynamic_axes import Dims
 from edgecompress.formats import box_heads, torch_edits, torch_faults, torch_module, torch_program
 from edgecompress.formats.torch_module import Named
@@ -108,7 +108,7 @@ def _load_module(request: Request, source: Source) -> Artifact:
     if source.decode:
         raw = module_specs(net, request, source)
         shapes = [{spec.name: spec.concrete() for spec in side} for side in raw]
-        size = box_heads.picture([*shapes[0].values()])
+        size = channel_axis.picture(shapes[0].values()) or ()
         decode: torch_edits.Edit = {"edit": "decode", "how": asdict(source.decode), "shapes": shapes[1], "size": size}
         torch_edits.apply(net, [decode])
         edits.append(decode)

@@ -15,6 +15,7 @@ from edgecompress.core.protocols import OperatorTime, Shell
 from edgecompress.core.settings import Limits
 from edgecompress.core.source import LENGTHS
 from edgecompress.data import (
+    channel_axis,
     detections,
     flip_risk,
     metric_limits,
@@ -23,6 +24,7 @@ from edgecompress.data import (
     output_checks,
     output_error,
     output_statistics,
+    segments,
     task_metrics,
     tensors,
 )
@@ -81,6 +83,7 @@ class Results:
     detector: Mapping[str, Any] | None = None  # how its boxes and scores are read, by the artifact's names
     # by the size of things the average precision of the source and of the artifact
     sizes: Mapping[str, tuple[float | None, float | None]] | None = None
+    segments: Mapping[str, Any] | None = None  # how the class of each pixel is read, by the artifact's name
 
 
 def run(request: Request) -> Artifact:
@@ -139,6 +142,7 @@ def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:
         "lost": lost or None,
         "detector": results.detector,
         "sizes": results.sizes,
+        "segments": results.segments,
     }
     return told | {name: value for name, value in known.items() if value is not None}
 
@@ -242,7 +246,14 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
         items=items,
         detector={**layout.told(names), "by": detections.told_by(request.options, golden)} if layout else None,
         sizes=_sizes(request, ours, theirs) if metric and metric["name"] == "map" else None,
+        segments=_segments(golden, ours, names) if metric and metric["name"] in segments.METRICS else None,
     )
+
+
+def _segments(golden: Artifact, ours: Mapping[str, np.ndarray], names: Mapping[str, str]) -> Mapping[str, Any] | None:
+    size = channel_axis.picture(spec.concrete() for spec in golden.inputs)
+    found = segments.find(ours, size) if size else None
+    return {**asdict(found), "output": names[found.output]} if found else None
 
 
 def _sizes(

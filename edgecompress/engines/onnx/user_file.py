@@ -14,7 +14,7 @@ from edgecompress.core import config, plain_file
 from edgecompress.core.errors import InputError, blamed, first_line
 from edgecompress.core.model import DETECT, OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
 from edgecompress.core.settings import Decode
-from edgecompress.data import declared_ends, dynamic_axes, tensors
+from edgecompress.data import channel_axis, declared_ends, dynamic_axes, tensors
 from edgecompress.engines.onnx import explicit_pads, external, full_precision, settling, suppression
 from edgecompress.engines.onnx.session import CPU, options
 from edgecompress.formats import box_heads
@@ -61,7 +61,7 @@ def read(request: Request) -> Artifact:
         decode = config.build(Decode, how, "decode")
         given = [TensorSpec(v.name, _shape(v, ""), _dtype(v.type, v.name)) for v in session.get_inputs()]
         raw = zip((v.name for v in session.get_outputs()), _rehearse(session, given, file), strict=True)
-        box_heads.onto(proto, decode, dict(raw), box_heads.picture([spec.concrete() for spec in given]))
+        box_heads.onto(proto, decode, dict(raw), channel_axis.picture(spec.concrete() for spec in given))
         onnx.save_model(proto, copy)
         session, detect = _opened(copy, file), box_heads.detect(decode)
     try:

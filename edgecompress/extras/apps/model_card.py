@@ -38,7 +38,6 @@ LABELS: Literal["labels.json"] = "labels.json"
 NAME_CHARS, TEXT_CHARS = 200, 4000
 VERSION = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}(?:[-+][0-9A-Za-z.-]+)?")
 CLASSIFIES = ("top1", "top5")  # metrics that say that an output holds scores of classes
-SEGMENTS = ("miou", "iou")  # those that say so of each pixel
 TOP_K = 5
 LARGEST = 16 << 20  # bytes of a card that is read: ours have some kilobytes
 PROBABLE, FARTHEST = 0.05, 0.5  # how far from 1 probabilities in int8 add up to: by the median item, and by any
@@ -291,37 +290,21 @@ def _postprocess(shipped: Shipped, golds: cards.Golden) -> cards.Postprocess:
         detector["size"] = _picture_size(shipped)
         name = detector["scores"]["name"]
         return {"task": "detect", "output": name, "probabilities": True, "top_k": MOST_FOUND, "detect": detector}
-    if shipped.report.source.get("metric") in SEGMENTS and (segmented := _segmented(shipped)):
-        name, segments = segmented
-        return {"task": "segment", "output": name, "probabilities": False, "top_k": TOP_K, "segment": segments}
+    if shipped.verdict and (told := shipped.verdict.facts.get("segments")) and (size := _picture_size(shipped)):
+        segments: cards.Segments = {"axis": told["axis"], "single": told["single"], "size": size}
+        return {
+            "task": "segment",
+            "output": told["output"],
+            "probabilities": False,
+            "top_k": TOP_K,
+            "segment": segments,
+        }
     scores = [item for item in golds["outputs"] if item["shape"][-1:] > [1] and set(item["shape"][:-1]) <= {1}]
     if shipped.report.source.get("metric") not in CLASSIFIES or not scores:
         return {"task": "raw", "output": "", "probabilities": False, "top_k": TOP_K}
     name = scores[0]["name"]
     top_k = min(TOP_K, scores[0]["shape"][-1])
     return {"task": "classify", "output": name, "probabilities": _probabilities(shipped, name), "top_k": top_k}
-
-
-def _segmented(shipped: Shipped) -> tuple[str, cards.Segments] | None:
-    """The output that tells each pixel's class, and how; None where none has the form of the picture."""
-    import numpy as np
-
-    size = _picture_size(shipped)
-    for spec in shipped.artifact.outputs if size else ():
-        shape = spec.concrete()
-        axes = [None] if len(shape) == 3 else [1, 3] if len(shape) == 4 else []
-        planes = {axis: [s for i, s in enumerate(shape) if i not in (0, axis)] for axis in axes}
-        # the sides of the output go into those of the picture as often
-        fits = [a for a, (h, w) in planes.items() if size and abs(h * size[1] - w * size[0]) <= max(size)]
-        if not fits or shipped.verdict is None or not (shipped.verdict.path / ANSWERS).is_dir():
-            continue
-        axis = min(fits, key=lambda a: shape[a] if a else 0)
-        answers = np.asarray(tensors.load(shipped.verdict, ANSWERS, spec.name))
-        single: Literal["probability", "logit", ""] = ""
-        if axis is not None and shape[axis] == 1:
-            single = "probability" if answers.min() >= 0 else "logit"
-        return spec.name, {"axis": cast("Literal[1, 3] | None", axis), "single": single, "size": size or []}
-    return None
 
 
 def _picture_size(shipped: Shipped) -> list[int] | None:

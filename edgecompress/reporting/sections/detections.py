@@ -1,11 +1,11 @@
-"""What a detector finds: how its boxes are read, and pictures with those of the source beside those of what ships."""
+"""What a detector or a segmentation net finds: pictures with that of the source beside that of what ships."""
 
 from __future__ import annotations
 
 import base64
 import io
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -14,7 +14,7 @@ from edgecompress.core import config
 from edgecompress.core.errors import MissingDependency
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.settings import Preprocess
-from edgecompress.data import detection_layout, preprocess, tensors
+from edgecompress.data import detection_layout, preprocess, segments, tensors
 from edgecompress.data.found_boxes import ONE_THING, Detections, overlaps
 from edgecompress.data.shipped_items import ANSWERS
 from edgecompress.reporting.figure_style import Figure, Panel
@@ -38,26 +38,39 @@ _CAPTION = (
     "Of the first {count} test items those where the boxes differ most: the source's, and those of {variant}. Green: "
     "both have it (an IoU of 0.5 and more, the same class); red: one has it alone."
 )
+_REGIONS = (
+    "Of the first {count} test items those where most pixels are of another class: as the source sees them, and as "
+    "{variant} does. Class 0 has no colour."
+)
 
 
 class Box(Part):
-    """A thing: corners in pixels of the input; whether the other side has it, too."""
+    """A thing: corners and key points in pixels of the input; whether the other side has it, too."""
 
     index: int
     score: float
     corners: Annotated[list[float], Meta(min_length=4, max_length=4)]
     shared: bool
+    points: Annotated[list[Annotated[list[float], Meta(min_length=2, max_length=2)]], Meta(max_length=1000)]
+
+
+Picture: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z0-9+/]*={0,2}$", max_length=1 << 20)]
 
 
 class Item(Part):
-    """A test item, its picture as a JPEG in base64, and what both sides find in it."""
+    """A test item, its picture as a JPEG in base64, and what both sides find in it.
+
+    Of classes of pixels `differ` is the share that the sides see otherwise, and the pictures have them in colours.
+    """
 
     item: Count
     width: Count
     height: Count
-    picture: Annotated[str, Meta(pattern="^[A-Za-z0-9+/]*={0,2}$", max_length=1 << 20)]
+    picture: Picture
     source: list[Box]
     shipped: list[Box]
+    differ: float = 0.0
+    shipped_picture: Picture = ""
 
 
 class Named(Part):
@@ -83,25 +96,25 @@ class Read(Part):
 
 
 class Data(Part):
-    """How boxes are read, and items of the first `count`, the worst first."""
+    """How boxes are read, if there are any, and items of the first `count`, the worst first."""
 
-    read: Read
+    read: Read | None
     sizes: dict[str, tuple[float | None, float | None]] | None = None  # average precision of source and shipped
     count: Count = 0
     items: list[Item] = msgspec.field(default_factory=list)
 
 
 def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
-    """Of the variant that ships; None where it is no detector."""
+    """Of the variant that ships; None where it is neither."""
     name = report.choice.variant
     verdict, artifact = (request.inputs.get(f"{name}/{role}") for role in ("verdict", "artifact"))
-    if verdict is None or artifact is None or not (told := verdict.facts.get("detector")):
+    if verdict is None or artifact is None or not {"detector", "segments"} & verdict.facts.keys():
         return None
-    read, sizes = msgspec.convert(told, Read), verdict.facts.get("sizes")
+    told, sizes = verdict.facts.get("detector"), verdict.facts.get("sizes")
+    read = msgspec.convert(told, Read) if told else None
     golden, samples = request.inputs.get("golden"), request.inputs.get("samples")
     if golden is None or samples is None or not (verdict.path / ANSWERS).is_dir():
         return Data(read, sizes)
-    layout = detection_layout.Layout.read({key: value for key, value in told.items() if key != "by"})
     names = [spec.name for spec in artifact.outputs if not spec.feeds]
     theirs = {each: tensors.load(verdict, ANSWERS, each) for each in names}
     count = len(next(iter(theirs.values())))
@@ -111,6 +124,9 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     pictures = _pictures(samples, count)
     if pictures is None:
         return Data(read, sizes, count)
+    if not told:
+        return Data(None, None, count, _regions(segments.Segments(**verdict.facts["segments"]), ours, theirs, pictures))
+    layout = detection_layout.Layout.read({key: value for key, value in told.items() if key != "by"})
     size = pictures.shape[1:3]
     sides = [[*layout.found(arrays, slice(0, count), layout.least)] for arrays in (ours, theirs)]
     placed = [[detection_layout.in_picture(each, layout, size, None, None) for each in side] for side in sides]
@@ -126,12 +142,39 @@ def _item(number: int, picture: np.ndarray, ours: Detections, theirs: Detections
     both = near.max(1, initial=0.0) >= ONE_THING, near.max(0, initial=0.0) >= ONE_THING
     boxes = [
         [
-            Box(int(index), round(float(score), 4), [round(float(x), 2) for x in corners], bool(shared))
-            for index, score, corners, shared in zip(side.classes, side.scores, side.corners, has, strict=True)
+            Box(
+                int(index),
+                round(float(score), 4),
+                [round(float(x), 2) for x in corners],
+                bool(shared),
+                [[round(float(x), 2) for x in point[:2]] for point in points],
+            )
+            for index, score, corners, shared, points in zip(
+                side.classes, side.scores, side.corners, has, side.points, strict=True
+            )
         ]
         for side, has in zip((ours, theirs), both, strict=True)
     ]
-    return Item(number, picture.shape[1], picture.shape[0], "", *boxes)
+    return Item(number, picture.shape[1], picture.shape[0], "", boxes[0], boxes[1])
+
+
+def _regions(
+    how: segments.Segments, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], pictures: np.ndarray
+) -> list[Item]:
+    """The items where most pixels are of another class."""
+    import numpy as np
+
+    items, masks = list[Item](), list[list[np.ndarray]]()
+    high, wide = pictures.shape[1:3]
+    for i in range(len(pictures)):
+        cells = [segments.regions(a[i : i + 1], how.axis, how.single) for a in (ours[how.output], theirs[how.output])]
+        masks.append([segments.in_picture(each, (high, wide), (high, wide), None) for each in cells])
+        items.append(Item(i, wide, high, "", [], [], round(float((masks[-1][0] != masks[-1][1]).mean()), 4)))
+    worst = sorted(items, key=lambda each: -each.differ)[:SHOWN]
+    for each in worst:
+        drawn = [_jpeg(segments.laid_over(pictures[each.item], mask)) for mask in masks[each.item]]
+        each.picture, each.shipped_picture = drawn
+    return worst
 
 
 def _pictures(samples: Artifact, count: int) -> np.ndarray | None:
@@ -176,7 +219,8 @@ def tables(report: Report) -> list[TextTable]:
     head = ("boxes and scores", "read as", "and")
     if (data := _data(report)) is None:
         return [TextTable(TITLE, head, ())]
-    told = data.read
+    if (told := data.read) is None:
+        return [TextTable(TITLE, head, ())]
     how = told.by if told.by.startswith("declared") else f"{told.by}; detect in the source says otherwise"
     listed = "a list, nothing overlaps" if told.listed else f"one thing from an IoU of {told.overlap:g} on"
     background = "" if told.background is None else f", class {told.background} the background"
@@ -200,11 +244,14 @@ def figures(report: Report) -> list[Figure]:
         return []
     labels = [str(label) for label in (report.data or {}).get("label_names") or report.source.get("labels") or ()]
     panels = [
-        Panel(f"item {each.item}: {side}", _drawn(each, boxes, labels))
+        Panel(f"item {each.item}: {side}", _drawn(each, picture, boxes, labels))
         for each in data.items
-        for side, boxes in (("the source", each.source), (variant, each.shipped))
+        for side, picture, boxes in (
+            ("the source", each.picture, each.source),
+            (variant, each.shipped_picture or each.picture, each.shipped),
+        )
     ]
-    caption = _CAPTION.format(count=data.count, variant=variant)
+    caption = (_CAPTION if data.read else _REGIONS).format(count=data.count, variant=variant)
     return [Figure("detections", "What the source finds, and what ships", caption, tuple(panels))]
 
 
@@ -212,7 +259,7 @@ def _data(report: Report) -> Data | None:
     return report.rest.get(KEY)
 
 
-def _drawn(item: Item, boxes: list[Box], labels: list[str]) -> Spec:
+def _drawn(item: Item, picture: str, boxes: list[Box], labels: list[str]) -> Spec:
     wide, high = SIDE, max(1, round(SIDE * item.height / max(1, item.width)))
     scales = {"x": {"domain": [0, item.width]}, "y": {"domain": [0, item.height], "reverse": True}}
     axes = {
@@ -232,8 +279,15 @@ def _drawn(item: Item, boxes: list[Box], labels: list[str]) -> Spec:
     halo = {**words, "stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.85}
     layers.append(layer(values, halo, text={"field": "says"}, **axes))
     layers.append(layer(values, words, text={"field": "says"}, color=colour, **axes))
-    if item.picture:
-        image = {"type": "image", "url": f"data:image/jpeg;base64,{item.picture}", "aspect": False}
+    dots = [
+        {"x": x, "y": y, "colour": BOTH if b.shared else ALONE, "says": f"point {i + 1}"}
+        for b in boxes
+        for i, (x, y) in enumerate(b.points)
+    ]
+    if dots:
+        layers.append(described(dots, {"type": "circle", "size": 24, "stroke": "white"}, "point", color=colour, **axes))
+    if picture:
+        image = {"type": "image", "url": f"data:image/jpeg;base64,{picture}", "aspect": False}
         image |= {"width": wide, "height": high, "align": "left", "baseline": "top"}
         layers.insert(0, layer([{}], image, x={"value": 0}, y={"value": 0}))
     return {"width": wide, "height": high, "padding": 0, "config": CONFIG, "layer": layers}

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgecompress.core.model import Artifact, TensorSpec
 from edgecompress.core.settings import Detect, Preprocess
-from edgecompress.data import detections, preprocess
+from edgecompress.data import detections, preprocess, segments
 from edgecompress.extras.apps import shipped_sample
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,9 +40,7 @@ def shipped(folder: Path, labels: tuple[str, ...] = LABELS) -> Path:
     answers = _shipped(folder, *_detector(), ends, "none", labels)
     layout = detections.layout_of(answers, Detect("boxes", "scores", "yxyx", points="points", keypoints=2, point="xyc"))
     assert layout and layout.unit == "shares" and layout.kind == "shares"
-    told = layout.told({name: name for name in answers})
-    verdict = Artifact.read(folder / "verdict")
-    dataclasses.replace(verdict, facts={**verdict.facts, "detector": told}).write()
+    _judged(folder, {"detector": layout.told({name: name for name in answers})})
     return folder
 
 
@@ -50,8 +48,17 @@ def segmenter(folder: Path, labels: tuple[str, ...] = ("grey", *LABELS)) -> Path
     """The same of the segmentation net."""
     weights = {"colours": _colours(), "grey": np.full((1, 1, 1, 1), 0.5), "pads": np.array([0, 1, 0, 0, 0, 0, 0, 0])}
     nodes = [*POOLED, ("Sub", ["b", "grey"], ["c"]), ("Pad", ["c", "pads"], ["scores"])]  # grey: 0 of each cell
-    _shipped(folder, nodes, weights, {"scores": (1, 4, 4, 4)}, "miou", labels)
+    answers = _shipped(folder, nodes, weights, {"scores": (1, 4, 4, 4)}, "miou", labels)
+    found = segments.find(answers, (SIDE, SIDE))
+    assert found
+    _judged(folder, {"segments": dataclasses.asdict(found)})
     return folder
+
+
+def _judged(folder: Path, facts: dict[str, Any]) -> None:
+    """Writes what the verdict tells besides."""
+    verdict = Artifact.read(folder / "verdict")
+    dataclasses.replace(verdict, facts={**verdict.facts, **facts}).write()
 
 
 Nodes = list[tuple[str, list[str], list[str]]]

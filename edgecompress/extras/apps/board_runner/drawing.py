@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,6 @@ from edgecompress.data import preprocess, segments
 
 if TYPE_CHECKING:
     import numpy as np
-
-GOLDEN = 0.618034  # of the colour circle, between the colours of two classes that follow each other
 
 
 def draw(arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], mask: np.ndarray | None, file: Path) -> None:
@@ -30,15 +27,11 @@ def draw(arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], mask: np.nda
         raise InputError("--draw: it takes a picture, and a model that finds boxes or regions in it")
     picture = preprocess.pil().fromarray(raw[:, :, 0] if raw.shape[2:] == (1,) else raw).convert("RGB")
     if mask is not None:
-        table = np.array([_colour(index) for index in range(segments.UNSEEN + 1)])
-        seen = (mask > 0) & (mask != segments.UNSEEN)
-        pixels = np.asarray(picture)
-        mixed = np.where(seen[..., None], (pixels + table[mask]) // 2, pixels)
-        picture = preprocess.pil().fromarray(mixed.astype(np.uint8))
+        picture = preprocess.pil().fromarray(segments.laid_over(np.asarray(picture), mask))
     width = max(1, round(max(picture.size) / 320))
     pen = ImageDraw.Draw(picture)
     for each in reversed(told.get("detections", ())):  # the best last, over the others
-        colour = _colour(each["index"])
+        colour = segments.colour(each["index"])
         left, top, right, bottom = each["box"]
         pen.rectangle((left, top, max(left, right - 1), max(top, bottom - 1)), outline=colour, width=width)
         for x, y, *_ in each.get("points", ()):
@@ -51,9 +44,3 @@ def draw(arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], mask: np.nda
         picture.save(file, "PNG")
     except OSError as error:
         raise InputError(f"--draw {file}: {error.strerror or error}") from error
-
-
-def _colour(index: int) -> tuple[int, int, int]:
-    """Of a class: red, green and blue."""
-    red, green, blue = colorsys.hsv_to_rgb(index * GOLDEN % 1.0, 0.85, 0.95)
-    return round(255 * red), round(255 * green), round(255 * blue)
