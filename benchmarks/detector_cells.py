@@ -1,12 +1,13 @@
 """What ships of detectors: four heads, from torch and from ONNX, on four targets, judged by COCO's average precision.
 
-    python benchmarks/detector_cells.py [--work DIR] [--targets x86,android,ios,web] [--json FILE]
+    python benchmarks/detector_cells.py [--work DIR] [--targets x86,android,ios,web] [--untrained] [--json FILE]
 
 The heads: SSD's (offsets to anchors), YOLOv8's (distributions of the distances; examples/detector), CenterNet's (heat
 maps), and RetinaFace's (anchors with five key points, judged by COCO's similarity of these). The first and the last two
 are those of detector_nets.py, trained here, and raw: the deploy decodes them. Two ONNX files have their choice inside,
 YOLOv8's NonMaxSuppression and CenterNet's TopK. One sweep deploys all cells with --profile quick; the precision is that
-of 200 scenes, the speed that of what ships over fp32 in the same race.
+of 200 scenes, the speed that of what ships over fp32 in the same race. --untrained: two more shapes instead, whose
+export and verification are the question: DETR's set of boxes, and masks of instances.
 """
 
 from __future__ import annotations
@@ -75,11 +76,12 @@ def {name}_data(split):
 def main() -> int:
     parser = figures.flags(__doc__, "work", "json")
     parser.add_argument("--targets", default="x86,android,ios,web")
+    parser.add_argument("--untrained", action="store_true", help="a set of boxes and masks of instances instead")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         work = Path(asked.work or scratch).resolve()
         work.mkdir(parents=True, exist_ok=True)
-        sources = [*prepared(work)]
+        sources = [*(untrained if asked.untrained else prepared)(work)]
         listed = "".join(f'[[source]]\nname = "{name}"\nmodel = "{file}"\n' for name, file in sources)
         targets = json.dumps(asked.targets.split(","))
         (work / "matrix.toml").write_text(f'targets = {targets}\nprofiles = ["quick"]\n{listed}', encoding="utf-8")
@@ -162,6 +164,28 @@ def prepared(work: Path) -> Any:
         yield from ((each, work / f"{each}.toml") for each in (name, f"{name}-onnx"))
 
 
+def untrained(work: Path) -> Any:
+    """The sources of the nets that nobody trained, by name; the source's own answers judge."""
+    os.environ["DAMAGE_WEIGHTS"] = str(work / "weights")
+    code = NETS.format(weights=str(work / "weights"), here=str(Path(__file__).parent))
+    code += "def data(split):\n    return detector_cells.pictures(split)\n"
+    shape = (1, 3, detector_nets.SIZE, detector_nets.SIZE)
+    for name, build in detector_nets.UNTRAINED.items():
+        code += f"\n\ndef {name}():\n    return nets.UNTRAINED[{name!r}]().eval()\n"
+        export(build().eval(), shape, work / f"{name}.onnx")
+        for each, model in ((name, f"nets:{name}"), (f"{name}-onnx", f"{name}.onnx")):
+            text = f'model = "{model}"\nname = "{each}"\ndata = "nets:data"\nmetric = "none"\n'
+            (work / f"{each}.toml").write_text(text, encoding="utf-8")
+            yield each, work / f"{each}.toml"
+    (work / "nets.py").write_text(code, encoding="utf-8")
+
+
+def pictures(split: str) -> Any:
+    """Scenes without labels."""
+    count = {"calibrate": 60, "select": 60, "test": 100}.get(split)
+    return count and list(detector_nets.scenes(3, np.random.default_rng(count), count)[0])
+
+
 def export(net: torch.nn.Module, shape: tuple[int, ...], file: Path) -> None:
     """The net as PyTorch exports it."""
     with torch.no_grad():
@@ -213,14 +237,14 @@ def cell(out: Path, row: dict[str, Any]) -> dict[str, Any]:
     if shipped is None or not shipped["verify"]:
         return {**told, "why": row["says"]}
     metric, narrow = shipped["verify"]["metric"], "int8" in row["variant"]
-    loss = metric["before"] - metric["after"]
+    loss = metric["before"] - metric["after"] if metric else None
     times = [by_name[name]["numbers"]["latency"]["value"] for name in ("fp32", row["variant"]) if name in by_name]
     lost = [v["reason"] for v in report["variants"] if "int8" in v["name"] and v["verdict"] in ("lost", "failed")]
     return {
         **told,
         "narrow": narrow,
         "loss": loss,
-        "wrong": loss > 0.02,  # twice the limit: no interval of 200 scenes hides it
+        "wrong": loss is not None and loss > 0.02,  # twice the limit: no interval of 200 scenes hides it
         "faster": times[0] / times[1] if len(times) == 2 and all(times) else None,
         "why": "" if narrow else next(iter(lost), "8 bits were slower, or are not of this target"),
     }

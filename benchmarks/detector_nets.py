@@ -412,6 +412,46 @@ NETS: dict[str, Net] = {
 }
 
 
+class SetOfBoxes(nn.Module):
+    """As DETR: a transformer over the cells of a picture and 20 queries, each a box or nothing. Untrained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(conv(3, 16, 2), conv(16, 32, 2), conv(32, 32, 2))
+        self.places = nn.Parameter(torch.randn(1, 64, 32))
+        self.queries = nn.Parameter(torch.randn(1, 20, 32))
+        self.encoder = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+        self.decoder = nn.TransformerDecoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+        self.classes, self.boxes = nn.Linear(32, 4), nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        cells = self.encoder(self.body(x).flatten(2).transpose(1, 2) + self.places)
+        found = self.decoder(self.queries.expand(x.shape[0], -1, -1), cells)
+        return {"logits": self.classes(found), "boxes": self.boxes(found).sigmoid()}
+
+
+class Instances(Joined):
+    """Boxes, and of each the weights of eight masks [n, 8, 16, 16], of which its own is made (YOLACT). Untrained."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__()
+        self.masks, self.weights = head(32, 8), head(32, 8)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        fine = self.stem(x)
+        coarse = F.interpolate(self.deep(fine), scale_factor=2.0, mode="nearest")
+        up = self.up(torch.cat([fine, coarse], 1))
+        found = super().forward(x)["found"].transpose(1, 2)
+        weights = torch.tanh(self.weights(up)).flatten(2).transpose(1, 2)
+        parts = {"boxes": found[..., :4], "scores": found[..., 4:], "weights": weights}
+        return {**parts, "masks": torch.relu(self.masks(up))}
+
+
+UNTRAINED: dict[str, type[nn.Module]] = {"set": SetOfBoxes, "instances": Instances}
+
+
 def unjudged(outputs: Outputs, truth: Array) -> float:
     raise NotImplementedError("the deploy makes its boxes, and judges them: benchmarks/detector_cells.py")
 

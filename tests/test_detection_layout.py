@@ -258,3 +258,15 @@ def test_corners_that_are_none_are_told_with_the_format_that_makes_boxes(form: s
     said = doubts.of_boxes({"boxes": written(BOXES, form), "scores": P}, Detect("boxes", "scores", "xyxy"))
     assert len(said) == (form != "xyxy")
     assert all('detect.format "xyxy" makes no boxes of' in line and 'h" does: check it' in line for line in said)
+
+
+def test_offsets_that_are_declared_as_boxes_are_told() -> None:
+    offsets = RANDOM.normal(0, 1, BOXES.shape)
+    (said,) = doubts.of_boxes({"boxes": offsets, "scores": P}, Detect("boxes", "scores", "cxcywh"))
+    assert "declare decode in place of detect" in said
+
+
+def test_things_everywhere_are_told() -> None:
+    twice = 1 / (1 + np.exp(-P))
+    (said,) = doubts.of_boxes({"boxes": BOXES, "scores": twice}, Detect("boxes", "scores", "xyxy"))
+    assert "something is found at 100.0 % of all places" in said and 'activation = "none"' in said

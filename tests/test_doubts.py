@@ -14,7 +14,7 @@ import edgecompress
 from edgecompress.cli import main
 from edgecompress.core.model import Artifact, Dim, TensorSpec
 from edgecompress.core.settings import Preprocess
-from edgecompress.data import chance, metrics, preprocess
+from edgecompress.data import chance, metrics, preprocess, tensors
 from edgecompress.stages import batch_axis, doubts
 
 BYTES, SHARES, SIXTEENTHS = (np.linspace(0, end, 48).reshape(1, 4, 4, 3) for end in (255, 1, 16))
@@ -316,3 +316,14 @@ def test_labels_off_by_one_end_undecided_in_each_command(
     assert main.main(["report", "dist/x86"]) == 0
     assert ("\nOK " in capsys.readouterr().out) is (code == 0)
     assert main.main(["compare", "dist/x86", "dist/x86", "--fail-if", "accuracy_drop>0.5"]) == code
+
+
+def test_splits_whose_labels_hold_no_thing_are_told(tmp_path: Path) -> None:
+    things = np.full((4, 2, 5), -1.0)
+    things[0, 0] = 0, 1, 1, 9, 9
+    for split, rows in (("calibrate", things[1:]), ("test", things)):
+        tensors.write_split(tmp_path / split, {"labels": rows, "x": np.zeros((len(rows), 3))})
+    x = TensorSpec("x", (1, 3))
+    samples = Artifact(tmp_path, "samples", (x,), (), {"splits": {"calibrate": 3, "select": 0, "test": 4}}).write()
+    (said,) = doubts.of_labels(samples, "map", Artifact(tmp_path, "onnx", (x,)))
+    assert said.startswith("the labels of calibrate hold no thing")

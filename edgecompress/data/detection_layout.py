@@ -355,10 +355,27 @@ def doubt_of_format(golden: Arrays, layout: Layout) -> str:
     if not len(rows) or _fits(as_corners(rows, layout.format)):
         return ""
     other = next((each for each in READINGS if _fits(as_corners(rows, each))), "")
-    return other and (
+    if not other:
+        return (
+            f"'{layout.boxes.name}' holds no boxes that lie over a picture, however they are written: if they are "
+            "offsets to anchors, or distances, declare decode in place of detect"
+            if len(rows) >= FEWEST
+            else ""
+        )
+    return (
         f"detect.format \"{layout.format}\" makes no boxes of '{layout.boxes.name}' that lie over a picture, and "
         f'"{other}" does: check it'
     )
+
+
+def found_share(golden: Arrays, layout: Layout) -> float:
+    """At which share of the places something is found, of a list 0: it has nothing else."""
+    if layout.listed:
+        return 0.0
+    import numpy as np
+
+    each = (layout.probable(golden, part).max(-1) >= layout.least for part in parts(layout.boxes.of(golden)))
+    return float(np.mean(np.concatenate([*each])))
 
 
 def _unit(golden: Arrays, layout: Layout) -> Literal["pixels", "shares"]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 FEW = 50  # items
+EVERYWHERE = 0.5  # of the places of a detector that is no list: nothing is so full of things
+FINDS = ("map", "oks")  # metrics of things that are found
 NARROWEST, WIDEST = 0.2, 100.0  # spans of values that are divided by a standard deviation of theirs
 NO_LABELS = "the data has no labels"
 MIXED = (
@@ -64,11 +66,7 @@ def listed(
     metric: metrics.Metric, outputs: Mapping[str, np.ndarray], detect: Detect | None, source: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
     """What a metric scores: of average precision what is found, where `detect` says how the source's boxes are read."""
-    layout = (
-        detection_layout.find(detections.with_places(source), detect)
-        if detect and metric.name in ("map", "oks")
-        else None
-    )
+    layout = detection_layout.find(detections.with_places(source), detect) if detect and metric.name in FINDS else None
     return detections.as_list(outputs, layout) if layout else outputs
 
 
@@ -77,7 +75,17 @@ def of_boxes(outputs: Mapping[str, np.ndarray], detect: Detect | None) -> list[s
     placed = detections.with_places(outputs)
     if detect:
         layout = detection_layout.find(placed, detect)
-        return [said] if layout and (said := detection_layout.doubt_of_format(placed, layout)) else []
+        if layout is None:
+            return []
+        told = [said] if (said := detection_layout.doubt_of_format(placed, layout)) else []
+        share = detection_layout.found_share(placed, layout)
+        if share > EVERYWHERE:
+            told.append(
+                f"something is found at {_percent(share)} of all places: '{layout.scores.name}' may be probabilities "
+                "that were made probable twice, or have their background elsewhere; check detect (score), or "
+                'decode (activation = "none")'
+            )
+        return told
     return [said] if (said := detection_layout.doubt(placed)) else []
 
 
@@ -96,8 +104,19 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def _is_empty(samples: Artifact, split: str) -> bool:
+    """Whether a split has labels of boxes, and no box among them."""
+    labels = tensors.labels(samples, split) if samples.facts["splits"][split] else None
+    return labels is not None and labels.ndim == 3 and bool((labels[..., 0] < 0).all())
+
+
 def of_labels(samples: Artifact, metric: str, model: Artifact) -> list[str]:
     """Data without the labels that its metric needs."""
+    if metric in FINDS and (empty := [split for split in samples.facts["splits"] if _is_empty(samples, split)]):
+        return [
+            f"the labels of {', '.join(empty)} hold no thing: int8's ranges come from calibrate, choices from select; "
+            "give data with things in each split"
+        ]
     if metric == "none" or samples.facts.get("random") or tensors.labels(samples, "test") is not None:
         return []
     taken = set(tensors.check_inputs(model, samples).values())
