@@ -68,10 +68,12 @@ def test_distances_as_distributions_are_those_of_the_formula() -> None:
     assert found["boxes"].shape == (2, row, 4)
 
 
-def test_anchors_of_yolov5_are_those_of_the_formula() -> None:
+@pytest.mark.parametrize("numbers_last", [False, True])
+def test_anchors_of_yolov5_are_those_of_the_formula(numbers_last: bool) -> None:
     anchors = (((10.0, 13.0), (33.0, 23.0)), ((30.0, 61.0), (59.0, 119.0)))
     raw = {f"p{s}": drawn(1, 2 * (5 + CLASSES), *grid(s)) for s in (8, 16)}
-    found = run(Decode("yolov5", boxes=("p8", "p16"), anchors=anchors), raw)
+    five = {name: a.reshape(1, 2, 8, *a.shape[2:]).transpose(0, 1, 3, 4, 2) for name, a in raw.items()}
+    found = run(Decode("yolov5", boxes=("p8", "p16"), anchors=anchors), five if numbers_last else raw)
     row = 0
     for stride, own in zip((8, 16), anchors, strict=True):
         high, wide = grid(stride)
@@ -128,6 +130,16 @@ def test_of_centernet_the_highest_cells_are_left() -> None:
             assert found["scores"][0, row] == pytest.approx(np.where(heat[:, y, x] >= best, heat[:, y, x], 0), rel=1e-4)
 
 
+def test_one_output_of_all_grids_is_read_either_way_round() -> None:
+    numbers = drawn(1, 120, 5 + CLASSES)
+    either = [
+        run(Decode("yolox", ("y",), strides=(8, 16)), {"y": each}) for each in (numbers, numbers.transpose(0, 2, 1))
+    ]
+    for name in ("boxes", "scores"):
+        assert either[0][name].shape[1] == 120
+        np.testing.assert_allclose(either[0][name], either[1][name], rtol=1e-5)
+
+
 @pytest.mark.parametrize("joined", [True, False])
 def test_yolox_and_fcos_are_those_of_their_formulas(joined: bool) -> None:
     high, wide = grid(8)
@@ -165,13 +177,17 @@ def test_points_of_a_pose_net_have_how_certain_they_are() -> None:
     [
         (Decode("dfl", ("p9",)), "decode.boxes: the source has no output 'p9'"),
         (Decode("dfl", ("p8",)), "no scores stand behind the 64 numbers of a box"),
-        (Decode("dfl", ("rows",), ("rows2",)), "give strides = "),
+        (Decode("dfl", ("rows",), ("rows2",)), "with strides = "),
         (Decode("fcos", ("rows",), ("rows2",), strides=(8, 16)), "grids of 8 x 12, 4 x 6 cells have 120 boxes"),
-        (Decode("fcos", ("p8",), ("rows2",)), "the head fcos needs 4 numbers for each of 1 boxes of a cell"),
+        (Decode("fcos", ("p8",), ("rows2",)), "the head fcos has 4 numbers for each of 1 boxes of a cell"),
+        (Decode("dfl", ("last",)), r"outputs of 12 x 35 cells are no grids of a picture of 64 x 96 at the strides 5"),
+        (Decode("dfl", ("p8",), strides=(8, 16)), "strides as many"),
+        (Decode("dfl", ("flat",)), r"'flat' \[1, 96\]: it takes \[n, numbers, h, w\]"),
     ],
 )  # fmt: skip
 def test_a_head_that_does_not_fit_is_told(how: Decode, says: str) -> None:
     raw = {"p8": drawn(1, 35, 8, 12), "rows": drawn(1, 96, 4), "rows2": drawn(1, 96, 3)}
+    raw |= {"last": drawn(1, 8, 12, 35), "flat": drawn(1, 96)}
     with pytest.raises(InputError, match=says):
         run(how, raw)
 

@@ -131,52 +131,52 @@ def operators(how: Decode, shapes: Shapes, size: tuple[int, int], prefix: str) -
     anchors = [len(each) for each in how.anchors] or [1] * len(grids)
     count = len(cells.stride)
 
-    def rows(key: str, names: Sequence[str], channels: int) -> str:
-        """Outputs as [n, k, channels]; 0: whatever they have."""
+    def rows(key: str, names: Sequence[str], channels: int) -> tuple[str, int]:
+        """Outputs as [n, k, channels], and these; 0: whatever they have."""
         made = []
         for i, name in enumerate(names):
             shape = list(shapes[name])
-            if len(shape) == 4:
-                each = shape[1] // anchors[i]
-                split = graph.op("Reshape", name, [0, anchors[i], each, shape[2] * shape[3]])
-                turned = graph.op("Transpose", split, perm=[0, 3, 1, 2])
-                made.append(graph.op("Reshape", turned, [0, shape[2] * shape[3] * anchors[i], each]))
+            if len(shape) > 3:  # numbers of all anchors before the plane, or [n, anchors, h, w, numbers]
+                wide, behind = shape[2] * shape[3], len(shape) == 5
+                each = shape[4] if behind else shape[1] // anchors[i]
+                split = graph.op(
+                    "Reshape", name, [0, anchors[i], wide, each] if behind else [0, anchors[i], each, wide]
+                )
+                turned = graph.op("Transpose", split, perm=[0, 2, 1, 3] if behind else [0, 3, 1, 2])
+                made.append(graph.op("Reshape", turned, [0, wide * anchors[i], each]))
             elif len(shape) == 3 and shape[1] != count and shape[2] == count:
                 made.append(graph.op("Transpose", name, perm=[0, 2, 1]))
                 each = shape[1]
             else:
                 made.append(name)
                 each = shape[-1]
-            if (channels and each != channels) or (len(shape) == 4 and shape[1] % anchors[i]):
+            if (channels and each != channels) or (len(shape) > 3 and shape[1] % anchors[i]):
+                of_all = f" {channels}" if channels else ""
                 raise InputError(
-                    f"decode.{key}: '{name}' is {shape}; the head {how.head} needs {channels} numbers for each of "
+                    f"decode.{key}: '{name}' is {shape}; the head {how.head} has{of_all} numbers for each of "
                     f"{anchors[i]} boxes of a cell"
                 )
-        return graph.op("Concat", *made, axis=1) if len(made) > 1 else made[0]
+        return graph.op("Concat", *made, axis=1) if len(made) > 1 else made[0], each
 
     joined = how.scores in ((), how.boxes)  # one output of each grid holds all
     anything = how.head in ("yolov5", "yolox") and joined  # a score of there being something at all
     numbers = SIDES * how.bins if how.head == "dfl" else SIDES
     if joined:
-        whole = rows("boxes", how.boxes, 0)
-        last = shapes[how.boxes[0]]
-        channels = (last[1] // anchors[0]) if len(last) == 4 else min(last[1:])
+        whole, channels = rows("boxes", how.boxes, 0)
         if channels <= numbers + anything:
             raise InputError(
-                f"decode.boxes: '{how.boxes[0]}' is {list(last)}: no scores stand behind the {numbers} numbers of a "
-                "box; name their outputs as scores"
+                f"decode.boxes: '{how.boxes[0]}' is {list(shapes[how.boxes[0]])}: no scores stand behind the {numbers} "
+                "numbers of a box; name their outputs as scores"
             )
         code, logits = graph.columns(whole, 0, numbers), graph.columns(whole, numbers, channels)
     else:
-        channels = 0
-        code = rows("boxes", how.boxes, COORDINATES if how.head == "centernet" else numbers)
-        logits = rows("scores", how.scores, 0)
-    points = rows("points", how.points, how.keypoints * (3 if how.head == "dfl" else 2)) if how.points else ""
-    offsets = rows("offsets", how.offsets, COORDINATES) if how.offsets else ""
+        code, channels = rows("boxes", how.boxes, COORDINATES if how.head == "centernet" else numbers)
+        logits, _ = rows("scores", how.scores, 0)
+    offsets = rows("offsets", how.offsets, COORDINATES)[0] if how.offsets else ""
     _boxes(graph, how, cells, code, offsets)
     _scores(graph, how, logits, channels - numbers if anything else 0, grids)
-    if points:
-        _points(graph, how, cells, points)
+    if how.points:
+        _points(graph, how, cells, rows("points", how.points, how.keypoints * (3 if how.head == "dfl" else 2))[0])
     return graph
 
 
@@ -185,25 +185,33 @@ def _cells(how: Decode, shapes: Shapes, size: tuple[int, int]) -> tuple[list[tup
     import numpy as np
 
     first = [shapes[name] for name in how.boxes]
-    if how.strides:
-        grids = [(math.ceil(size[0] / s), math.ceil(size[1] / s)) for s in how.strides]
-    elif all(len(shape) == 4 for shape in first):
-        grids = [(shape[2], shape[3]) for shape in first]
-    else:
-        raise InputError("decode: an output [n, k, numbers] does not tell its grids; give strides = [8, 16, ...]")
+    planes = [(shape[2], shape[3]) for shape in first if len(shape) in (4, 5)]
+    strides = how.strides or [size[0] // high for high, _ in planes]
+    grids = [(math.ceil(size[0] / s), math.ceil(size[1] / s)) for s in strides if s]
+    if not grids or not {3, 4, 5}.issuperset(map(len, first)):
+        told = ", ".join(f"'{name}' {list(shape)}" for name, shape in zip(how.boxes, first, strict=True))
+        raise InputError(
+            f"decode.boxes: {told}: it takes [n, numbers, h, w], [n, anchors, h, w, numbers], or [n, k, numbers] with "
+            "strides = [8, 16, ...] of its grids"
+        )
+    if planes and planes != grids:
+        raise InputError(
+            f"decode: outputs of {', '.join(f'{h} x {w}' for h, w in planes)} cells are no grids of a picture of "
+            f"{size[0]} x {size[1]} at the strides {', '.join(map(str, strides))}; they must be [n, numbers, h, w], "
+            "and strides as many"
+        )
     if how.anchors and len(how.anchors) != len(grids):
         raise InputError(f"decode.anchors: they are of {len(how.anchors)} grids, but there are {len(grids)}")
-    middles, strides, anchors = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+    middles, each_stride, anchors = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     for i, (high, wide) in enumerate(grids):
         own = np.array(how.anchors[i] if how.anchors else [(1.0, 1.0)], np.float64)
-        stride = how.strides[i] if how.strides else size[0] / high
         at = np.stack(np.meshgrid(np.arange(wide), np.arange(high)), -1).reshape(-1, 1, 2) + BEGIN.get(how.head, MIDDLE)
-        middles.append(np.repeat(at * stride, len(own), 1).reshape(-1, 2))
-        strides.append(np.full((len(middles[-1]), 1), stride))
+        middles.append(np.repeat(at * strides[i], len(own), 1).reshape(-1, 2))
+        each_stride.append(np.full((len(middles[-1]), 1), float(strides[i])))
         anchors.append(np.tile(own, (high * wide, 1)))
-    found = _Cells(*map(np.concatenate, (middles, strides, anchors)))
+    found = _Cells(*map(np.concatenate, (middles, each_stride, anchors)))
     for name, shape in zip(how.boxes, first, strict=True):
-        if len(shape) != 4 and len(found.stride) not in shape[1:]:
+        if len(shape) == 3 and len(found.stride) not in shape[1:]:
             grid = ", ".join(f"{h} x {w}" for h, w in grids)
             raise InputError(
                 f"decode: '{name}' is {list(shape)}, but grids of {grid} cells have {len(found.stride)} boxes; check "
