@@ -121,6 +121,7 @@ class Detect:
     score: float = 0.5  # from which on something is found
     overlap: float = 0.5  # IoU beyond which two boxes of a class are of one thing
     unit: Literal["pixels", "shares", ""] = ""  # of the model's input: its pixels, or 0 to 1; empty: by the values
+    background: int | None = None  # the class among the scores that is none; left out: by the values
     points: str = ""  # the output that holds the key points of each box; that of both, where they are behind the scores
     keypoints: int = 0  # how many each box has
     point: Literal["xy", "xyc"] = "xy"  # a place, or with how certain it is
@@ -128,6 +129,8 @@ class Detect:
     def __post_init__(self) -> None:
         if bool(self.points) != (self.keypoints > 0):
             raise ValueError("points (an output) and keypoints (how many each box has, 1 and more) go together")
+        if self.background is not None and self.background < 0:
+            raise ValueError("background is the number of a class, from 0 on")
         for name in ("score", "overlap"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must be between 0 and 1")

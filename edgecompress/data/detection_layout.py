@@ -224,6 +224,13 @@ def _declared(golden: Arrays, detect: Detect) -> Layout:
     layout = _read(golden, *pair)
     if layout is None:
         raise InputError(f"detect.scores: '{detect.scores}' holds neither probabilities nor their logits")
+    if detect.background is not None:
+        if detect.background >= layout.scores.end - layout.scores.first:
+            count = layout.scores.end - layout.scores.first
+            raise InputError(
+                f"detect.background: '{detect.scores}' has {count} classes, there is no {detect.background}"
+            )
+        layout = replace(layout, background=detect.background, anything=False)
     said = replace(layout, format=detect.format, least=detect.score, overlap=detect.overlap, certain=True)
     return replace(said, points=points, point=len(detect.point))
 

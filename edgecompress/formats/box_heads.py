@@ -70,6 +70,8 @@ class _Cells:
 def detect(how: Decode) -> dict[str, Json]:
     """How the outputs are read, of settings.Detect."""
     told: dict[str, Json] = {"boxes": BOXES, "scores": SCORES, "format": "xyxy", "unit": "pixels"}
+    if how.activation == "softmax" or (how.head == "ssd" and not how.activation):
+        told["background"] = 0
     if how.points:
         told |= {"points": POINTS, "keypoints": how.keypoints, "point": "xyc" if how.head == "dfl" else "xy"}
     return told

@@ -102,6 +102,7 @@ class Data(Part):
     sizes: dict[str, tuple[float | None, float | None]] | None = None  # average precision of source and shipped
     count: Count = 0
     items: list[Item] = msgspec.field(default_factory=list)
+    regions: Named | None = None  # the output that tells the class of each pixel
 
 
 def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
@@ -125,7 +126,8 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     if pictures is None:
         return Data(read, sizes, count)
     if not told:
-        return Data(None, None, count, _regions(segments.Segments(**verdict.facts["segments"]), ours, theirs, pictures))
+        how = segments.Segments(**verdict.facts["segments"])
+        return Data(None, None, count, _regions(how, ours, theirs, pictures), Named(how.output))
     layout = detection_layout.Layout.read({key: value for key, value in told.items() if key != "by"})
     size = pictures.shape[1:3]
     sides = [[*layout.found(arrays, slice(0, count), layout.least)] for arrays in (ours, theirs)]
@@ -220,7 +222,8 @@ def tables(report: Report) -> list[TextTable]:
     if (data := _data(report)) is None:
         return [TextTable(TITLE, head, ())]
     if (told := data.read) is None:
-        return [TextTable(TITLE, head, ())]
+        rows = [(data.regions.name, "the class of each pixel", "by the metric")] if data.regions else []
+        return [TextTable(TITLE, ("output", *head[1:]), tuple(rows))]
     how = told.by if told.by.startswith("declared") else f"{told.by}; detect in the source says otherwise"
     listed = "a list, nothing overlaps" if told.listed else f"one thing from an IoU of {told.overlap:g} on"
     background = "" if told.background is None else f", class {told.background} the background"
