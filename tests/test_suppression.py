@@ -130,7 +130,7 @@ def test_such_a_file_ships_and_its_package_tells_boxes(tmp_path: Path) -> None:
     report = done.read_report()
     assert done.exit_code == 0 and any("net ends before its NonMax" in note["text"] for note in report["notes"])
     detector = report["detections"]["read"]
-    assert (detector["format"], detector["unit"], detector["by"]) == ("xyxy", "pixels", "by the operator in the file")
+    assert (detector["format"], detector["unit"], detector["by"]) == ("xyxy", "pixels", "by the graph of the source")
     verdict = Artifact.read(tmp_path / "dist" / "verdict")
     assert verdict.facts["detector"]["scores"]["axis"] == 1  # [n, classes, k], as the operator takes them
     assert "What it finds" in (tmp_path / "dist" / "report.md").read_text()

@@ -38,7 +38,7 @@ def told_by(options: Mapping[str, Any], artifact: Artifact) -> str:
     """Who says how a detector's outputs are read, in words."""
     if options.get(DETECT):
         return "declared by the source"
-    return "by the operator in the file" if artifact.facts.get(DETECT) else "by their values"
+    return "by the graph of the source" if artifact.facts.get(DETECT) else "by their values"
 
 
 def as_list(outputs: Arrays, layout: Layout) -> Arrays:
