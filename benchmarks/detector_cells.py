@@ -232,6 +232,7 @@ def cell(out: Path, row: dict[str, Any]) -> dict[str, Any]:
     if not row["report"]:
         return {**told, "why": row["says"]}
     report = json.loads((out / row["report"]).with_name("report.json").read_text(encoding="utf-8"))
+    coco = (report.get("detections") or {}).get("coco") or {}
     by_name = {variant["name"]: variant for variant in report["variants"]}
     shipped = by_name.get(row["variant"])
     if shipped is None or not shipped["verify"]:
@@ -247,6 +248,7 @@ def cell(out: Path, row: dict[str, Any]) -> dict[str, Any]:
         "wrong": loss is not None and loss > 0.02,  # twice the limit: no interval of 200 scenes hides it
         "faster": times[0] / times[1] if len(times) == 2 and all(times) else None,
         "why": "" if narrow else next(iter(lost), "8 bits were slower, or are not of this target"),
+        "ap50": (coco.get("IoU 0.5") or [None])[0],  # of the source
     }
 
 

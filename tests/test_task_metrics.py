@@ -274,4 +274,6 @@ def test_the_precision_of_small_and_large_things_is_told_apart() -> None:
     boxes = np.array([[0.0, 0, 10, 10], [0, 20, 60, 80]])
     labels = np.concatenate([np.zeros((2, 1)), boxes], 1)[None]
     found = {"boxes": boxes[None, 1:], "scores": np.ones((1, 1)), "classes": np.zeros((1, 1))}
-    assert task_metrics.by_size(found, labels) == {"small": 0.0, "medium": pytest.approx(1.0), "large": None}
+    told = {"IoU 0.5": pytest.approx(51 / 101), "IoU 0.75": pytest.approx(51 / 101)}
+    told |= {"small": 0.0, "medium": pytest.approx(1.0), "large": None}
+    assert task_metrics.coco(found, labels) == told

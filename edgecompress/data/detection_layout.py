@@ -29,6 +29,7 @@ FEWEST = 20  # places where something is found that tell how boxes are written; 
 MOST = 0.99  # of the boxes have a width and a height
 OUTSIDE, SOME = 0.05, 0.1  # of the picture a box may begin outside of it; of the boxes, those that begin farther out
 MIDDLE = 0.15  # of the picture at each side, where the median box is not
+NEAR = 1e-3  # below the least score a place is looked at, still: rounding decides later
 LONGEST_SHARE = 2.0  # a box that ends beyond is in pixels, not in shares of the picture
 
 
@@ -48,11 +49,12 @@ class Columns:
         array = arrays[self.name]
         return np.moveaxis(array if array.ndim == 3 else array[..., None], self.axis, -1)[..., self.first : self.end]
 
-    def rows(self, arrays: Arrays, part: slice) -> np.ndarray:
-        """Some items as float64; what is not finite is 0."""
+    def rows(self, arrays: Arrays, part: slice, places: np.ndarray | None = None) -> np.ndarray:
+        """Some items as float64, at all places or some; what is not finite is 0."""
         import numpy as np
 
-        return np.nan_to_num(self.of(arrays)[part].astype(np.float64), posinf=0.0, neginf=0.0)
+        chosen = self.of(arrays)[part] if places is None else self.of(arrays)[part][:, places]
+        return np.nan_to_num(chosen.astype(np.float64), posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,12 @@ class Layout:
 
     def probable(self, arrays: Arrays, part: slice) -> np.ndarray:
         """How probable each class is at each place, [items, places, classes]."""
+        return self._probable(self.scores.rows(arrays, part))
+
+    def _probable(self, rows: np.ndarray) -> np.ndarray:
         import numpy as np
 
-        p = source_probabilities.probabilities(self.scores.rows(arrays, part), self.kind)
+        p = source_probabilities.probabilities(rows, self.kind)
         if self.anything:
             return np.asarray(p[..., :1] * p[..., 1:])
         return p if self.background is None else np.delete(p, self.background, -1)
@@ -126,14 +131,19 @@ class Layout:
         """
         import numpy as np
 
-        p, rows = self.probable(arrays, part).astype(np.float32).astype(np.float64), self.boxes.rows(arrays, part)
-        told = self.classes.rows(arrays, part)[..., 0] if self.classes else p.argmax(-1)
-        points = self.points.rows(arrays, part) if self.points else np.zeros((*p.shape[:2], 0))
-        for item, scores in enumerate(p.max(-1)):
-            at = np.flatnonzero(scores >= least)
-            corners, classes = as_corners(rows[item, at], self.format), np.rint(told[item, at]).astype(int)
-            own = points[item, at].reshape(len(at), points.shape[-1] // self.point, self.point)
-            yield Detections(corners, scores[at], classes, own).ranked(None if self.listed else self.overlap)
+        below = {"shares": least - NEAR, "logit": np.log(least / (1 - least)) - NEAR}.get(self.kind, -np.inf)
+        for item in range(len(arrays[self.scores.name]))[part]:
+            one = slice(item, item + 1)
+            some = np.flatnonzero(~(self.scores.of(arrays)[item].max(-1) < below))  # most places need no more
+            p = self._probable(self.scores.rows(arrays, one, some)[0]).astype(np.float32).astype(np.float64)
+            kept = np.flatnonzero(p.max(-1, initial=0.0) >= least)
+            p, at = p[kept], some[kept]
+            told = self.classes.rows(arrays, one, at)[0, :, 0] if self.classes else p.argmax(-1)
+            corners = as_corners(self.boxes.rows(arrays, one, at)[0], self.format)
+            points = self.points.rows(arrays, one, at)[0] if self.points else np.zeros((len(at), 0))
+            own = points.reshape(len(at), points.shape[-1] // self.point, self.point)
+            scores, classes = p.max(-1, initial=0.0), np.rint(told).astype(int)
+            yield Detections(corners, scores, classes, own).ranked(None if self.listed else self.overlap)
 
 
 def in_picture(

@@ -259,20 +259,19 @@ def point_precision(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
     return _precision_of(_judge(_found(outputs), labels, outputs["points"]), labels)
 
 
-def by_size(outputs: Arrays, labels: np.ndarray) -> dict[str, float | None]:
-    """COCO's average precision of small, medium and large things: up to 32 x 32, up to 96 x 96, beyond; None: no label.
+def coco(outputs: Arrays, labels: np.ndarray) -> dict[str, float | None]:
+    """COCO's other average precisions of boxes: at one IoU, of things of one size in the labels' units; None: no label.
 
-    Sizes are in the labels' units.
+    Small are things up to 32 x 32, medium ones up to 96 x 96. Of labels [n, most, 5 and more] the box counts.
     """
-    judge = _judge(_found(outputs), labels, sizes=True)
+    judge = _judge(_found(outputs), labels[..., :5], sizes=True)
     with contextlib.redirect_stdout(io.StringIO()):
         judge.accumulate()
     precision = judge.eval["precision"][..., 0]  # [thresholds, recalls, classes, sizes]; -1: no label
-    values = {}
-    for i, name in enumerate(SIZES):
-        known = precision[..., i + 1][precision[..., i + 1] > -1]
-        values[name] = float(known.mean()) if known.size else None
-    return values
+    parts = {"IoU 0.5": precision[:1, ..., 0], "IoU 0.75": precision[5:6, ..., 0]}
+    parts |= {name: precision[..., i + 1] for i, name in enumerate(SIZES)}
+    known = {name: part[part > -1] for name, part in parts.items()}
+    return {name: float(part.mean()) if part.size else None for name, part in known.items()}
 
 
 def _precision_of(judge: Any, labels: np.ndarray) -> np.ndarray:

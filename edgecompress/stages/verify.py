@@ -81,8 +81,8 @@ class Results:
     no_proof: str = ""  # why the accuracy is none
     items: Mapping[str, str] = field(default_factory=dict)  # "right" or "scores": as metrics.items has them
     detector: Mapping[str, Any] | None = None  # how its boxes and scores are read, by the artifact's names
-    # by the size of things the average precision of the source and of the artifact
-    sizes: Mapping[str, tuple[float | None, float | None]] | None = None
+    # COCO's other average precisions of the source and of the artifact
+    coco: Mapping[str, tuple[float | None, float | None]] | None = None
     segments: Mapping[str, Any] | None = None  # how the class of each pixel is read, by the artifact's name
 
 
@@ -141,7 +141,7 @@ def _facts(results: Results, checks: Sequence[Check]) -> dict[str, object]:
         AT_CHANCE: no_proof,
         "lost": lost or None,
         "detector": results.detector,
-        "sizes": results.sizes,
+        "coco": results.coco,
         "segments": results.segments,
     }
     return told | {name: value for name, value in known.items() if value is not None}
@@ -245,7 +245,7 @@ def _results(request: Request, outputs: Path, fallback: tuple[list[FallbackOpera
         no_proof=no_proof,
         items=items,
         detector={**layout.told(names), "by": detections.told_by(request.options, golden)} if layout else None,
-        sizes=_sizes(request, ours, theirs) if metric and metric["name"] == "map" else None,
+        coco=_coco(request, ours, theirs) if metric and metric["name"] in doubts.FINDS else None,
         segments=_segments(golden, ours, names) if metric and metric["name"] in segments.METRICS else None,
     )
 
@@ -256,14 +256,14 @@ def _segments(golden: Artifact, ours: Mapping[str, np.ndarray], names: Mapping[s
     return {**asdict(found), "output": names[found.output]} if found else None
 
 
-def _sizes(
+def _coco(
     request: Request, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[float | None, float | None]]:
-    """By the size of things the average precision of both sides."""
+    """COCO's other average precisions of both sides."""
     metric, labels = _judge(request)
     assert metric is not None and labels is not None  # whoever asks has compared by them
     detect = detections.declared(request.options, request.inputs["golden"])
-    before, after = (task_metrics.by_size(doubts.listed(metric, side, detect, ours), labels) for side in (ours, theirs))
+    before, after = (task_metrics.coco(doubts.listed(metric, side, detect, ours), labels) for side in (ours, theirs))
     return {name: (before[name], after[name]) for name in before}
 
 

@@ -32,7 +32,11 @@ KEY = "detections"
 ORDER = 15
 SHOWN = 10  # items
 SIDE = 220  # pixels of a picture in the report
-SPANS = {"small": "up to 32 x 32", "medium": "up to 96 x 96", "large": "beyond"}  # pixels, as COCO has them
+SPANS = {
+    "small": "things, up to 32 x 32",
+    "medium": "things, up to 96 x 96",
+    "large": "things",
+}  # pixels, as COCO has them
 BOTH, ALONE = "#17733f", "#c2321d"  # colours of boxes
 _CAPTION = (
     "Of the first {count} test items those where the boxes differ most: the source's, and those of {variant}. Green: "
@@ -99,7 +103,7 @@ class Data(Part):
     """How boxes are read, if there are any, and items of the first `count`, the worst first."""
 
     read: Read | None
-    sizes: dict[str, tuple[float | None, float | None]] | None = None  # average precision of source and shipped
+    coco: dict[str, tuple[float | None, float | None]] | None = None  # precisions of source and shipped
     count: Count = 0
     items: list[Item] = msgspec.field(default_factory=list)
     regions: Named | None = None  # the output that tells the class of each pixel
@@ -111,11 +115,11 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     verdict, artifact = (request.inputs.get(f"{name}/{role}") for role in ("verdict", "artifact"))
     if verdict is None or artifact is None or not {"detector", "segments"} & verdict.facts.keys():
         return None
-    told, sizes = verdict.facts.get("detector"), verdict.facts.get("sizes")
+    told, coco = verdict.facts.get("detector"), verdict.facts.get("coco")
     read = msgspec.convert(told, Read) if told else None
     golden, samples = request.inputs.get("golden"), request.inputs.get("samples")
     if golden is None or samples is None or not (verdict.path / ANSWERS).is_dir():
-        return Data(read, sizes)
+        return Data(read, coco)
     names = [spec.name for spec in artifact.outputs if not spec.feeds]
     theirs = {each: tensors.load(verdict, ANSWERS, each) for each in names}
     count = len(next(iter(theirs.values())))
@@ -124,7 +128,7 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     ours = {each: tensors.load(golden, "test", source)[:count] for each, source in pairs}
     pictures = _pictures(samples, count)
     if pictures is None:
-        return Data(read, sizes, count)
+        return Data(read, coco, count)
     if not told:
         how = segments.Segments(**verdict.facts["segments"])
         return Data(None, None, count, _regions(how, ours, theirs, pictures), Named(how.output))
@@ -136,7 +140,7 @@ def found(request: Request, job: ReportRequest, report: Report) -> Data | None:
     worst = sorted(every, key=lambda each: -sum(not box.shared for box in (*each.source, *each.shipped)))[:SHOWN]
     for each in worst:
         each.picture = _jpeg(pictures[each.item])
-    return Data(read, sizes, count, worst)
+    return Data(read, coco, count, worst)
 
 
 def _item(number: int, picture: np.ndarray, ours: Detections, theirs: Detections) -> Item:
@@ -233,11 +237,11 @@ def tables(report: Report) -> list[TextTable]:
     ]
     if told.classes:
         rows.append((told.classes.name, "the number of the class", ""))
-    both = [(name, *pair) for name, pair in (data.sizes or {}).items()]
+    both = [(name, *pair) for name, pair in (data.coco or {}).items()]
     known = [(name, a, b) for name, a, b in both if a is not None and b is not None]
-    told_sizes = tuple((f"{name}: {SPANS.get(name, '')}", f"{a:.4f}", f"{b:.4f}") for name, a, b in known)
-    sizes = [TextTable("Average precision by size", ("things", "the source", report.choice.variant), told_sizes)]
-    return [TextTable(TITLE, head, tuple(rows)), *(sizes if len(known) > 1 else [])]
+    told_coco = tuple((f"{name} {SPANS.get(name, '')}".strip(), f"{a:.4f}", f"{b:.4f}") for name, a, b in known)
+    coco = [TextTable("COCO's average precisions", ("at, or of", "the source", report.choice.variant), told_coco)]
+    return [TextTable(TITLE, head, tuple(rows)), *(coco if len(known) > 1 else [])]
 
 
 def figures(report: Report) -> list[Figure]:
