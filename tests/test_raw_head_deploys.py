@@ -119,3 +119,10 @@ def test_what_decode_cannot_do_is_told(tmp_path: Path) -> None:
     text = f'data = "raw_head_sources:data"\nmetric = "none"\n{DECODE.replace("[8]", "[16]")}'
     with pytest.raises(InputError, match="grids of 2 x 2 cells have 8 boxes; check strides and anchors"):
         deployed(tmp_path, "raw_head_sources:raw", text, ["litert-fp32"])
+
+
+def test_formats_that_no_head_is_decoded_behind_are_told(tmp_path: Path) -> None:
+    (tmp_path / "net.tflite").write_bytes(b"TFL3")
+    text = f'data = "raw_head_sources:data"\nmetric = "none"\n{DECODE}'
+    with pytest.raises(InputError, match=r"net.tflite: decode is for torch factories and .onnx files"):
+        deployed(tmp_path, "net.tflite", text, ["fp32"])

@@ -15,6 +15,7 @@ from edgecompress.core.json import Json
 from edgecompress.core.settings import Source
 
 TORCH = ("module", "program")
+DECODED = ("module", "onnx")  # what a raw head can be decoded behind
 LOAD = "stages.trace:load"  # what loads a torch net
 PRETRAINED = "extras.hugging_face.pretrained:load"  # and one of a Hugging Face folder
 CONFIG = "config.json"  # what such a folder is known by
@@ -84,6 +85,8 @@ def resolved(source: Source) -> ResolvedSource:
     kind, call, runs_code = _kind(source)
     if call == PRETRAINED:
         source = extras.part("hugging_face", "source").resolved(source)
+    if source.decode and (call == PRETRAINED or kind not in DECODED):
+        raise InputError(f"{source.model}: decode is for torch factories and .onnx files; export the net as .onnx")
     return ResolvedSource(**vars(source), kind=kind, call=call, runs_code=runs_code)
 
 
