@@ -198,7 +198,7 @@ def files() -> str:
     """Every key of every TOML file."""
     classes = (settings.Target, settings.Variant, settings.Limits, settings.Source)
     parts = ["# Keys of the TOML files\n", "A key that is not here is an error, with a suggestion.\n"]
-    data = (settings.Detect, settings.Preprocess, settings.Spectrogram)
+    data = (settings.Detect, settings.Decode, settings.Preprocess, settings.Spectrogram)
     for cls in (*classes, *data, settings.Device, settings.PowerModel, settings.Roof, settings.Profile):
         says = comments(cls)
         rows = [[f"`{f.name}`", str(f.type), default(f), says.get(f.name, "")] for f in dataclasses.fields(cls)]

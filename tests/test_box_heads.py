@@ -34,6 +34,7 @@ def run(how: Decode, raw: dict[str, Array]) -> dict[str, Array]:
     model = helper.make_model(
         helper.make_graph(nodes, "raw", inputs, ends), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
     )
+    how, _ = box_heads.settled(how, raw)
     box_heads.onto(model, how, {name: a.shape for name, a in raw.items()}, (HEIGHT, WIDTH))
     onnx.checker.check_model(model, full_check=True)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -155,11 +156,12 @@ def test_yolox_and_fcos_are_those_of_their_formulas(joined: bool) -> None:
     sure = sigmoid(rest[0, 1:]) * (sigmoid(rest[0, :1]) if joined else 1)
     assert found["scores"][0] == pytest.approx(sure.reshape(CLASSES, -1).T, rel=1e-4)
     if not joined:
-        found = run(Decode("fcos", *names, activation="none"), raw)
+        shares = {"b": box, "s": sigmoid(raw["s"])}
+        found = run(Decode("fcos", *names), shares)
         cx, cy = (x + 0.5) * 8, (y + 0.5) * 8
         wanted = np.stack([cx - dx * 8, cy - dy * 8, cx + dw * 8, cy + dh * 8], -1)
         assert found["boxes"][0] == pytest.approx(wanted, rel=1e-4, abs=1e-3)
-        assert found["scores"][0] == pytest.approx(rest[0, 1:].reshape(CLASSES, -1).T, rel=1e-5)
+        assert found["scores"][0] == pytest.approx(shares["s"][0].reshape(CLASSES, -1).T, rel=1e-5)
 
 
 def test_points_of_a_pose_net_have_how_certain_they_are() -> None:
@@ -205,3 +207,19 @@ def test_a_head_that_does_not_fit_is_told(how: Decode, says: str) -> None:
 def test_a_declaration_that_is_none_is_told(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Decode(**options)
+
+
+def test_scores_that_are_probabilities_already_stay_what_they_are() -> None:
+    raw = {"b": drawn(1, 4, 8, 12), "s": drawn(1, 3, 8, 12)}
+    powers = np.exp(raw["s"])
+    for probable, background in ((sigmoid(raw["s"]), None), (powers / powers.sum(1, keepdims=True), 0)):
+        how, (told,) = box_heads.settled(Decode("fcos", ("b",), ("s",)), {**raw, "s": probable})
+        assert (how.activation, how.background) == ("none", background)
+        assert "'s' holds probabilities already" in told
+    how, (told,) = box_heads.settled(Decode("fcos", ("b",), ("s",), activation="sigmoid"), {**raw, "s": probable})
+    assert how.activation == "sigmoid" and "of which sigmoid makes others" in told
+    joined = np.concatenate([raw["b"], sigmoid(drawn(1, 4, 8, 12))], 1)
+    assert box_heads.settled(Decode("yolox", ("p",)), {"p": joined})[0].activation == "none"
+    assert box_heads.settled(Decode("ssd", ("b",), ("s",), anchors=(((8.0, 8.0),),)), raw)[0].background == 0
+    with pytest.raises(InputError, match=r"decode.activation: 's' holds logits \(.*\), no probabilities"):
+        box_heads.settled(Decode("fcos", ("b",), ("s",), activation="none"), raw)

@@ -10,8 +10,8 @@ import pytest
 
 from edgecompress.core.errors import InputError
 from edgecompress.core.settings import Detect, Limits
-from edgecompress.data import detection_layout, detections, found_boxes, output_channels, output_checks
-from edgecompress.stages import doubts
+from edgecompress.data import detection_layout, detections, found_boxes, metrics, output_channels, output_checks
+from edgecompress.stages import box_doubts
 
 N, GRID, CLASSES = 80, 8, 3
 PLACES = GRID * GRID
@@ -102,7 +102,8 @@ def losses(golden: dict[str, np.ndarray], outputs: dict[str, np.ndarray], detect
 def test_what_is_found_does_not_depend_on_the_layout(name: str) -> None:
     write = LAYOUTS[name]
     golden, layout = write(BOXES, P), detection_layout.find(detections.with_places(write(BOXES, P)), None)
-    assert layout and layout.certain and doubts.of_boxes(golden, None) == []
+    assert layout and layout.certain
+    assert all("are neither read as boxes" in line for line in box_doubts.of_boxes(golden, None))
     assert layout.unit == ("pixels" if max(array.max() for array in golden.values()) > 100 else "shares")
     shift = 0.08 * SIZES[..., :1]  # of each box's own width: an overlap of 0.92 / 1.08
     (moved,) = losses(golden, write(BOXES + shift * [1, 0, 1, 0], P))
@@ -118,9 +119,9 @@ def test_declared_boxes_are_read_as_declared(form: Any) -> None:
     golden = {"loc": written(BOXES, form), "conf": crowd}
     outputs = {"loc": written(BOXES + 0.08 * SIZES[..., :1] * [1, 0, 1, 0], form), "conf": crowd}
     declared = Detect("loc", "conf", form)
-    (said,) = doubts.of_boxes(golden, None)
+    (said,) = box_doubts.of_boxes(golden, None)
     assert 'declare detect = { boxes = "loc", scores = "conf", format = "' in said
-    assert doubts.of_boxes(golden, declared) == []
+    assert box_doubts.of_boxes(golden, declared) == []
     (suspected,), (known,) = losses(golden, outputs), losses(golden, outputs, declared)
     assert suspected["found_loss"] == known["found_loss"] == pytest.approx(0.2)
     assert suspected["counted"] is None and known["counted"] == ["found_error", "found_loss"]
@@ -129,7 +130,7 @@ def test_declared_boxes_are_read_as_declared(form: Any) -> None:
 def test_offsets_from_anchors_are_suspected_and_judged_in_their_own_units() -> None:
     golden = {"loc": RANDOM.normal(size=BOXES.shape), "conf": P}
     assert detection_layout.find(golden, None) is None
-    (said,) = doubts.of_boxes(golden, None)
+    (said,) = box_doubts.of_boxes(golden, None)
     assert said.startswith("'loc' and 'conf' may be a detector's") and said.endswith("else give a metric")
     off = output_channels.compare(golden, {**golden, "loc": golden["loc"] + 0.1}, {})["loc"]
     assert off["found_error"] == pytest.approx(0.1, rel=0.2) and off["counted"] is None
@@ -146,7 +147,7 @@ def test_offsets_from_anchors_are_suspected_and_judged_in_their_own_units() -> N
     ],
 )
 def test_other_outputs_are_no_detectors(outputs: dict[str, np.ndarray]) -> None:
-    assert detection_layout.find(outputs, None) is None and doubts.of_boxes(outputs, None) == []
+    assert detection_layout.find(outputs, None) is None and box_doubts.of_boxes(outputs, None) == []
 
 
 BAD = [
@@ -160,7 +161,7 @@ BAD = [
 def test_a_declaration_that_does_not_fit_is_told(detect: Detect, says: str) -> None:
     outputs = {"boxes": BOXES, "scores": P, "classes": P.argmax(-1)}
     with pytest.raises(InputError, match=says):
-        doubts.of_boxes(outputs, detect)
+        box_doubts.of_boxes(outputs, detect)
 
 
 # --------------------------------------------------------------------------- what is said
@@ -255,18 +256,65 @@ def test_the_average_precision_is_that_of_pycocotools(seed: int) -> None:
 
 @pytest.mark.parametrize("form", ["xyxy", "cxcywh", "xywh"])
 def test_corners_that_are_none_are_told_with_the_format_that_makes_boxes(form: str) -> None:
-    said = doubts.of_boxes({"boxes": written(BOXES, form), "scores": P}, Detect("boxes", "scores", "xyxy"))
+    said = box_doubts.of_boxes({"boxes": written(BOXES, form), "scores": P}, Detect("boxes", "scores", "xyxy"))
     assert len(said) == (form != "xyxy")
     assert all('detect.format "xyxy" makes no boxes of' in line and 'h" does: check it' in line for line in said)
 
 
 def test_offsets_that_are_declared_as_boxes_are_told() -> None:
     offsets = RANDOM.normal(0, 1, BOXES.shape)
-    (said,) = doubts.of_boxes({"boxes": offsets, "scores": P}, Detect("boxes", "scores", "cxcywh"))
+    (said,) = box_doubts.of_boxes({"boxes": offsets, "scores": P}, Detect("boxes", "scores", "cxcywh"))
     assert "declare decode in place of detect" in said
 
 
-def test_things_everywhere_are_told() -> None:
-    twice = 1 / (1 + np.exp(-P))
-    (said,) = doubts.of_boxes({"boxes": BOXES, "scores": twice}, Detect("boxes", "scores", "xyxy"))
-    assert "something is found at 100.0 % of all places" in said and 'activation = "none"' in said
+@pytest.mark.parametrize(
+    ("scores", "says"),
+    [
+        (1 / (1 + np.exp(-P)), "as probabilities that were made probable a second time do"),
+        (0.5 + P / 2, "something is found at 100.0 % of all places of 'scores'"),
+    ],
+    ids=["twice", "everywhere"],
+)
+def test_scores_that_cannot_be_meant_are_told(scores: np.ndarray, says: str) -> None:
+    (said,) = box_doubts.of_boxes({"boxes": BOXES, "scores": scores}, Detect("boxes", "scores", "xyxy"))
+    assert says in said
+
+
+def test_another_number_of_classes_than_are_named_is_told() -> None:
+    detect = Detect("boxes", "scores", "xyxy")
+    assert box_doubts.of_boxes({"boxes": BOXES, "scores": P}, detect, box_doubts.Asked(CLASSES)) == []
+    (said,) = box_doubts.of_boxes({"boxes": BOXES, "scores": P}, detect, box_doubts.Asked(7))
+    assert said == "7 labels are named, but 'scores' scores 3 classes: check labels"
+    (said,) = box_doubts.of_boxes({"boxes": BOXES, "scores": P}, detect, box_doubts.Asked(7, "dfl"))
+    assert "check boxes, bins in decode, and labels" in said
+
+
+def test_numbers_that_nobody_reads_are_told() -> None:
+    joined = np.concatenate([written(BOXES, "cxcywh"), P[..., :1], BOXES, BOXES], -1)
+    (said,) = box_doubts.of_boxes({"y": joined}, None)
+    assert said.startswith("the last 8 of 13 numbers of 'y' are neither read as boxes nor as scores: if they are key")
+    told = Detect("y", "y", "cxcywh", points="y", keypoints=4)
+    assert box_doubts.of_boxes({"y": joined}, told) == []
+
+
+@pytest.mark.parametrize(
+    ("read", "says"),
+    [
+        (lambda boxes: boxes, ""),
+        (lambda boxes: boxes[..., [1, 0, 3, 2]], 'format = "yxyx" in detect'),
+        (lambda boxes: boxes / 640, "divide the labels by its sides"),
+        (lambda boxes: boxes * 640, "multiply the labels with its sides"),
+        (lambda boxes: boxes + 500, "labels must be in pixels of the input"),
+    ],
+    ids=["right", "y first", "boxes in shares", "labels in shares", "elsewhere"],
+)
+def test_boxes_that_hardly_meet_the_labels_are_told_with_what_does(read: Any, says: str) -> None:
+    pytest.importorskip("pycocotools")
+    metric = metrics.find("map")
+    assert metric
+    low = RANDOM.uniform(0, 500, (40, 1, 2)) * [1, 0.3]
+    boxes = np.concatenate([low, low + np.array([60, 30])], -1)
+    labels = np.concatenate([np.zeros((40, 1, 1)), boxes], -1)
+    found = {"boxes": read(boxes), "scores": np.ones((40, 1)), "classes": np.zeros((40, 1))}
+    told = box_doubts.of_things(metric, found, labels, (640, 640))
+    assert len(told) == bool(says) and all(says in line for line in told)

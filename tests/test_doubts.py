@@ -15,7 +15,7 @@ from edgecompress.cli import main
 from edgecompress.core.model import Artifact, Dim, TensorSpec
 from edgecompress.core.settings import Preprocess
 from edgecompress.data import chance, metrics, preprocess, tensors
-from edgecompress.stages import batch_axis, doubts
+from edgecompress.stages import batch_axis, box_doubts, doubts
 
 BYTES, SHARES, SIXTEENTHS = (np.linspace(0, end, 48).reshape(1, 4, 4, 3) for end in (255, 1, 16))
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -325,5 +325,5 @@ def test_splits_whose_labels_hold_no_thing_are_told(tmp_path: Path) -> None:
         tensors.write_split(tmp_path / split, {"labels": rows, "x": np.zeros((len(rows), 3))})
     x = TensorSpec("x", (1, 3))
     samples = Artifact(tmp_path, "samples", (x,), (), {"splits": {"calibrate": 3, "select": 0, "test": 4}}).write()
-    (said,) = doubts.of_labels(samples, "map", Artifact(tmp_path, "onnx", (x,)))
+    (said,) = box_doubts.of_splits(samples)
     assert said.startswith("the labels of calibrate hold no thing")

@@ -157,7 +157,8 @@ class Decode:
     anchors: tuple[tuple[tuple[float, float], ...], ...] = ()  # ssd, yolov5: by grid the widths and heights in pixels
     variances: tuple[float, float] = (0.1, 0.2)  # ssd: what the middle and the size are multiplied with
     bins: int = 16  # dfl: of the distribution of a distance
-    activation: Literal["sigmoid", "softmax", "none", ""] = ""  # of scores; empty: the head's usual one
+    activation: Literal["sigmoid", "softmax", "none", ""] = ""  # of scores; empty: by their values, and the head
+    background: int | None = None  # the class among the scores that is none; left out: 0 of a softmax
 
     def __post_init__(self) -> None:
         if not self.boxes or any(stride < 1 for stride in self.strides) or not 1 <= self.bins <= MOST_BINS:
@@ -172,6 +173,16 @@ class Decode:
             raise ValueError("centernet needs scores: the output of its heat map")
         if self.offsets and self.head != "centernet":
             raise ValueError("offsets are those of centernet")
+
+    @property
+    def joined(self) -> bool:
+        """Whether one output of each grid holds boxes and scores."""
+        return self.scores in ((), self.boxes)
+
+    @property
+    def numbers(self) -> int:
+        """Of a box, before its scores where they are joined."""
+        return {"dfl": 4 * self.bins, "centernet": 2}.get(self.head, 4)
 
 
 def is_factory(reference: str) -> bool:

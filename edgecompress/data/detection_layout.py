@@ -80,6 +80,11 @@ class Layout:
     points: Columns | None = None  # the key points of each box
     point: int = 2  # numbers of one: x, y, and how certain it is
 
+    @property
+    def outputs(self) -> frozenset[str]:
+        """The names of those that it is read from."""
+        return frozenset(each.name for each in (self.boxes, self.scores, self.classes, self.points) if each)
+
     @staticmethod
     def read(told: Mapping[str, Any]) -> Layout:
         """Out of plain data, as `told` gives it."""

@@ -294,6 +294,11 @@ def _found(outputs: Arrays) -> np.ndarray:
         shapes = ", ".join(f"{name} {list(a.shape)}" for name, a in outputs.items())
         raise InputError(f"it needs boxes [n, k, 4] and scores, or one output [n, k, 6], not {shapes}; give your own")
     boxes, scores = np.asarray(outputs["boxes"], np.float64), np.asarray(outputs["scores"], np.float64)
+    if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.shape[:2] != boxes.shape[:2]:
+        raise InputError(
+            f"it needs boxes [n, k, 4] and scores [n, k] or [n, k, classes], not {list(boxes.shape)} and "
+            f"{list(scores.shape)}; declare detect in the source, which reads them otherwise, too"
+        )
     if scores.ndim == 3:
         classes, scores = scores.argmax(-1), scores.max(-1)
     else:

@@ -9,9 +9,9 @@ centernet: Zhou et al., 2019.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.json import Json
@@ -25,6 +25,7 @@ BOXES, SCORES, POINTS = "boxes", "scores", "points"  # what the outputs are call
 SIDES, COORDINATES = 4, 2
 BEGIN = {"yolov5": -0.5, "yolox": 0.0, "centernet": 0.0}  # of a cell, where its offsets begin; of others its middle
 MIDDLE = 0.5
+SOFTMAX = 1e-3  # how far the sum of probabilities that exclude each other is from 1, at most
 Shapes = Mapping[str, Sequence[int]]
 
 
@@ -70,11 +71,59 @@ class _Cells:
 def detect(how: Decode) -> dict[str, Json]:
     """How the outputs are read, of settings.Detect."""
     told: dict[str, Json] = {"boxes": BOXES, "scores": SCORES, "format": "xyxy", "unit": "pixels"}
-    if how.activation == "softmax" or (how.head == "ssd" and not how.activation):
-        told["background"] = 0
+    if how.background is not None:
+        told["background"] = how.background
     if how.points:
         told |= {"points": POINTS, "keypoints": how.keypoints, "point": "xyc" if how.head == "dfl" else "xy"}
     return told
+
+
+def settled(how: Decode, raw: Mapping[str, np.ndarray]) -> tuple[Decode, list[str]]:
+    """With the activation and the background that outputs `raw` of a run on data, or noise, call for; what is told.
+
+    Raises InputError for "none" where they are no probabilities, and for names that are no outputs.
+    """
+
+    _check_names(how, raw)
+    values = [_scores_in(how, raw[name], i) for i, name in enumerate(how.boxes if how.joined else how.scores)]
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    probable, name = low >= 0 and high <= 1 and high > low, (how.scores or how.boxes)[0]
+    softened = probable and all(len(v) > 1 and bool((abs(v.sum(0) - 1) < SOFTMAX).all()) for v in values)
+    if how.activation == "none" and not probable and (low < 0 or high > 1):
+        raise InputError(
+            f"decode.activation: '{name}' holds logits ({low:.3g} to {high:.3g}), no probabilities; leave it out"
+        )
+    usual: Literal["softmax", "sigmoid"] = "softmax" if how.head == "ssd" else "sigmoid"
+    activation = how.activation or ("none" if probable else usual)
+    softmax = softened if activation == "none" else activation == "softmax"
+    background = 0 if softmax and how.background is None else how.background
+    told = []
+    if probable and not how.activation:
+        told.append(f"decode: '{name}' holds probabilities already, so nothing makes it probable: activation is none")
+    elif probable and how.activation != "none":
+        told.append(
+            f"decode.activation: '{name}' holds probabilities already ({low:.3g} to {high:.3g}), of which "
+            f'{how.activation} makes others; leave activation out, or give "none"'
+        )
+    return replace(how, activation=activation, background=background), told
+
+
+def _scores_in(how: Decode, array: np.ndarray, grid: int) -> np.ndarray:
+    """The scores of an output, [classes, the rest]."""
+    first, anchors = how.numbers if how.joined else 0, len(how.anchors[grid]) if grid < len(how.anchors) else 1
+    if array.ndim == 4 and array.shape[1] % anchors == 0:
+        array = array.reshape(len(array) * anchors, -1, *array.shape[2:])
+    elif array.ndim == 5 or (array.ndim == 3 and array.shape[2] <= array.shape[1]):
+        array = array.swapaxes(1, -1)
+    moved = array.swapaxes(0, 1)
+    return moved.reshape(len(moved), -1)[first:] if len(moved) > first else moved.reshape(len(moved), -1)
+
+
+def _check_names(how: Decode, known: Collection[str]) -> None:
+    for key, names in (("boxes", how.boxes), ("scores", how.scores), ("points", how.points), ("offsets", how.offsets)):
+        for name in names:
+            if name not in known:
+                raise InputError(f"decode.{key}: the source has no output '{name}'{did_you_mean(name, list(known))}")
 
 
 def onto(proto: onnx.ModelProto, how: Decode, shapes: Shapes, size: tuple[int, int] | None) -> None:
@@ -124,10 +173,7 @@ def operators(how: Decode, shapes: Shapes, size: tuple[int, int], prefix: str) -
 
     `size`: height and width of the net's picture. Raises InputError for outputs that do not fit the head.
     """
-    for key, names in (("boxes", how.boxes), ("scores", how.scores), ("points", how.points), ("offsets", how.offsets)):
-        for name in names:
-            if name not in shapes:
-                raise InputError(f"decode.{key}: the source has no output '{name}'{did_you_mean(name, list(shapes))}")
+    _check_names(how, shapes)
     graph = Operators(prefix)
     grids, cells = _cells(how, shapes, size)
     anchors = [len(each) for each in how.anchors] or [1] * len(grids)
@@ -160,10 +206,9 @@ def operators(how: Decode, shapes: Shapes, size: tuple[int, int], prefix: str) -
                 )
         return graph.op("Concat", *made, axis=1) if len(made) > 1 else made[0], each
 
-    joined = how.scores in ((), how.boxes)  # one output of each grid holds all
-    anything = how.head in ("yolov5", "yolox") and joined  # a score of there being something at all
-    numbers = SIDES * how.bins if how.head == "dfl" else SIDES
-    if joined:
+    anything = how.head in ("yolov5", "yolox") and how.joined  # a score of there being something at all
+    numbers = how.numbers
+    if how.joined:
         whole, channels = rows("boxes", how.boxes, 0)
         if channels <= numbers + anything:
             raise InputError(
@@ -172,7 +217,7 @@ def operators(how: Decode, shapes: Shapes, size: tuple[int, int], prefix: str) -
             )
         code, logits = graph.columns(whole, 0, numbers), graph.columns(whole, numbers, channels)
     else:
-        code, channels = rows("boxes", how.boxes, COORDINATES if how.head == "centernet" else numbers)
+        code, channels = rows("boxes", how.boxes, numbers)
         logits, _ = rows("scores", how.scores, 0)
     offsets = rows("offsets", how.offsets, COORDINATES)[0] if how.offsets else ""
     _boxes(graph, how, cells, code, offsets)

@@ -349,7 +349,7 @@ def golden(job: Job, split: str) -> Stage:
         on_select.GOLDEN if split == on_select.SPLIT else "golden",
         "stages.golden:run",
         {"model": variant_stages.SOURCE, "samples": "data"},
-        {"splits": [split], "metric": job.resolved.metric, **verification.detect(job)},
+        {"splits": [split], "metric": job.resolved.metric, **verification.detect(job), **verification.labels(job)},
         user_code=job.resolved.torch,
         plugins=_runs_source(job),
         estimate_s=3.0,

@@ -82,6 +82,13 @@ def detect(job: Job) -> dict[str, Json]:
     return {"detect": dataclasses.asdict(declared)} if declared else {}
 
 
+def labels(job: Job) -> dict[str, Json]:
+    """The option of the stage that says what is doubtful: how many classes the source names, and what it decodes."""
+    source = job.source.value
+    told = {"labels": len(source.labels), "head": source.decode.head if source.decode else ""}
+    return {name: value for name, value in told.items() if value}
+
+
 def _given(job: Job, variant: Variant) -> dict[str, Json]:
     """A variant without steps by name; by precision the limits on answers where the source came in that one.
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from edgecompress.core.model import Artifact, TensorSpec
+from edgecompress.core.model import Artifact
 from edgecompress.core.settings import Detect, Preprocess
-from edgecompress.data import chance, channel_axis, detection_layout, detections, metrics, raw_heads, tensors
+from edgecompress.data import chance, detection_layout, detections, metrics, tensors
 
 if TYPE_CHECKING:
     import numpy as np
 
 FEW = 50  # items
-EVERYWHERE = 0.5  # of the places of a detector that is no list: nothing is so full of things
 FINDS = ("map", "oks")  # metrics of things that are found
+CHECK = dict.fromkeys(
+    FINDS,
+    "check the labels (class, x1, y1, x2, y2 in pixels of the input), and how boxes are made and written (decode: "
+    "head, anchors, strides; detect: format, unit)",
+)
 NARROWEST, WIDEST = 0.2, 100.0  # spans of values that are divided by a standard deviation of theirs
 NO_LABELS = "the data has no labels"
 MIXED = (
@@ -52,13 +56,14 @@ def of_answers(
         told = f"{whose} {shown} of {value:.4g} {than}: check the labels, their scale, and [preprocess]"
         return [told], told if n >= FEW else ""
     one, other = (_percent(v) if metric.unit == "fraction" else f"{v:.3g}" for v in (value, least))
+    check = CHECK.get(metric.name, "check the labels, the order of the classes, and [preprocess]")
     told = f"{whose} {shown} of {one} is not above chance ({other}), as far as {n} items tell: "
     by, share = chance.off_by_one(metric, outputs, labels)
     if by:
         moved = "1 added to" if by > 0 else "1 taken from"
         told += f"the labels are off by one, as with {moved} each it is {_percent(share)}"
     else:
-        told += "check the labels, the order of the classes, and [preprocess]"
+        told += check
     return [told], told if by or n >= FEW else ""
 
 
@@ -70,53 +75,12 @@ def listed(
     return detections.as_list(outputs, layout) if layout else outputs
 
 
-def of_boxes(outputs: Mapping[str, np.ndarray], detect: Detect | None) -> list[str]:
-    """Outputs that may be a detector's, if none are declared. Raises InputError for a declaration that does not fit."""
-    placed = detections.with_places(outputs)
-    if detect:
-        layout = detection_layout.find(placed, detect)
-        if layout is None:
-            return []
-        told = [said] if (said := detection_layout.doubt_of_format(placed, layout)) else []
-        share = detection_layout.found_share(placed, layout)
-        if share > EVERYWHERE:
-            told.append(
-                f"something is found at {_percent(share)} of all places: '{layout.scores.name}' may be probabilities "
-                "that were made probable twice, or have their background elsewhere; check detect (score), or "
-                'decode (activation = "none")'
-            )
-        return told
-    return [said] if (said := detection_layout.doubt(placed)) else []
-
-
-def of_raw_heads(outputs: Mapping[str, np.ndarray], inputs: Sequence[TensorSpec]) -> list[str]:
-    """Outputs that look like a raw head, of which nothing makes boxes."""
-    if (picture := channel_axis.picture(spec.concrete() for spec in inputs)) is None:
-        return []
-    table = raw_heads.proposal({name: array.shape for name, array in outputs.items()}, picture)
-    shown = table.replace("\n", "; ")
-    return (
-        [f"the outputs look like a detector's raw head; if they are, declare in the source: {shown}"] if table else []
-    )
-
-
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _is_empty(samples: Artifact, split: str) -> bool:
-    """Whether a split has labels of boxes, and no box among them."""
-    labels = tensors.labels(samples, split) if samples.facts["splits"][split] else None
-    return labels is not None and labels.ndim == 3 and bool((labels[..., 0] < 0).all())
-
-
 def of_labels(samples: Artifact, metric: str, model: Artifact) -> list[str]:
     """Data without the labels that its metric needs."""
-    if metric in FINDS and (empty := [split for split in samples.facts["splits"] if _is_empty(samples, split)]):
-        return [
-            f"the labels of {', '.join(empty)} hold no thing: int8's ranges come from calibrate, choices from select; "
-            "give data with things in each split"
-        ]
     if metric == "none" or samples.facts.get("random") or tensors.labels(samples, "test") is not None:
         return []
     taken = set(tensors.check_inputs(model, samples).values())

@@ -10,8 +10,8 @@ from edgecompress.core import registry
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import AT_CHANCE, DETECT, WARNINGS, Artifact, Request
 from edgecompress.core.source import TORCH
-from edgecompress.data import detections, metrics, states, tensors
-from edgecompress.stages import batch_axis, doubts, refused_numbers
+from edgecompress.data import channel_axis, detections, metrics, segments, states, tensors
+from edgecompress.stages import batch_axis, box_doubts, doubts, refused_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,9 +35,9 @@ def run(request: Request) -> Artifact:
     """The stage: {"model": the source, "samples"} -> "golden": SPLIT/OUTPUT.npy, item i for item i of the samples.
 
     options: "splits"; "metric": its value for the source goes into the facts (the user's own is left to verify);
-    "detect" (of settings.Detect). A torch source runs in torch, any other in the runtime of its format. Raises
-    InputError when an output is not finite, labels or what is declared do not fit it, axis 0 is not the batch, or the
-    batch is another than the source takes.
+    "detect" (of settings.Detect); "labels": how many classes are named, "head" (of settings.Decode). A torch source
+    runs in torch, any other in the runtime of its format. Raises InputError when an output is not finite, labels or
+    what is declared do not fit it, axis 0 is not the batch, or the batch is another than the source takes.
     """
     model, samples = request.model, request.inputs["samples"]
     _check_batch(model, request.context.batch)
@@ -200,10 +200,12 @@ def _judged(request: Request, golden: Artifact) -> tuple[MetricFacts | None, lis
     metric, split = _judge(request), request.options["splits"][0]
     labels = tensors.labels(request.inputs["samples"], split)
     found = doubts.of_labels(request.inputs["samples"], request.options.get("metric", "none"), request.model)
+    found += box_doubts.of_splits(request.inputs["samples"]) if metric and metric.name in doubts.FINDS else []
     outputs = {spec.name: tensors.load(golden, split, spec.name) for spec in golden.outputs}
     detect = detections.declared(request.options, request.model)
-    boxes = doubts.of_boxes(outputs, detect) if detect or metric is None or labels is None else []
-    raw = [] if detect or boxes else doubts.of_raw_heads(outputs, request.model.inputs)
+    asked = box_doubts.Asked(request.options.get("labels", 0), request.options.get("head", ""))
+    boxes = box_doubts.of_boxes(outputs, detect, asked) if detect or metric is None or labels is None else []
+    raw = [] if detect or boxes else box_doubts.of_raw_heads(outputs, request.model.inputs)
     if labels is None or metric is None:
         return None, found + boxes + raw, ""
     scored, found = doubts.listed(metric, outputs, detect, outputs), found + boxes
@@ -212,6 +214,9 @@ def _judged(request: Request, golden: Artifact) -> tuple[MetricFacts | None, lis
     except InputError as error:
         raise InputError("; ".join([str(error), *raw])) from error
     told, no_proof = doubts.of_answers(metric, scores, outputs, labels, "the source's")
+    picture = channel_axis.picture(spec.concrete() for spec in request.model.inputs)
+    told += box_doubts.of_things(metric, scored, labels, picture) if metric.name in doubts.FINDS else []
+    told += box_doubts.of_regions(outputs, picture, asked.labels) if metric.name in segments.METRICS else []
     value: MetricFacts = {
         "name": metric.name,
         "value": metrics.summary(metric, scores),

@@ -79,13 +79,14 @@ def run(request: Request) -> Artifact:
     return Artifact(request.out, "program", _like(inputs, model.inputs), _like(outputs, model.outputs)).write()
 
 
-def _in_float32(weights: Sequence[str]) -> dict[str, Json]:
-    """The facts of a source that has weights in float64: what a warning says of them."""
-    text = (
+def _in_float32(weights: Sequence[str]) -> list[str]:
+    """What is said of a source that has weights in float64."""
+    if not weights:
+        return []
+    return [
         f"{len(weights)} weights, '{weights[0]}' first, are in float64, which devices do not compute in: each variant "
         "has them in float32, and the target's limits judge the difference"
-    )
-    return {WARNINGS: [text]}
+    ]
 
 
 def _like(specs: Sequence[TensorSpec], model: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
@@ -101,17 +102,20 @@ def _load_module(request: Request, source: Source) -> Artifact:
     net = torch_module.factory(reference)
     by_keras = keras_net.is_one(net)
     net = keras_net.called(net, reference) if by_keras else net
-    edits = torch_edits.bound(net, source.constants, reference)
+    edits, facts, told = torch_edits.bound(net, source.constants, reference), dict[str, Json](), list[str]()
     torch_edits.apply(net, edits)
     if source.decode and by_keras:
         raise InputError(f"{reference}: decode is for torch and ONNX sources; export the Keras net as .onnx")
     if source.decode:
-        raw = module_specs(net, request, source)
-        shapes = [{spec.name: spec.concrete() for spec in side} for side in raw]
-        size = channel_axis.picture(shapes[0].values()) or ()
-        decode: torch_edits.Edit = {"edit": "decode", "how": asdict(source.decode), "shapes": shapes[1], "size": size}
+        bare = Artifact(request.out, "module", *module_specs(net, request, source))
+        size = channel_axis.picture(spec.concrete() for spec in bare.inputs) or ()
+        answers = outputs_of(net, torch_module.example(bare, request.inputs["samples"], 1), reference)
+        how, told = box_heads.settled(source.decode, {name: tensor.numpy() for name, tensor in answers.items()})
+        shapes = {spec.name: spec.concrete() for spec in bare.outputs}
+        decode: torch_edits.Edit = {"edit": "decode", "how": asdict(how), "shapes": shapes, "size": size}
         torch_edits.apply(net, [decode])
         edits.append(decode)
+        facts = {DETECT: box_heads.detect(how)}
     if why := torch_module.unsound(net):
         raise InputError(f"{reference}: {why}; train or save it again")
     kept = {name: tensor.clone() for name, tensor in net.named_buffers()}
@@ -124,8 +128,9 @@ def _load_module(request: Request, source: Source) -> Artifact:
         reference = torch_module.GRAPH
     torch_module.write(net, request.out, reference, edits)
     wide = torch_program.doubles(net.state_dict())
-    facts = {DETECT: box_heads.detect(source.decode)} if source.decode else {}
-    return replace(draft, facts={**facts, **(_in_float32(wide) if wide else {})}).write()
+    if told := [*told, *_in_float32(wide)]:
+        facts[WARNINGS] = told
+    return replace(draft, facts=facts).write()
 
 
 def _check_buffers(net: torch.nn.Module, kept: Named, example: Named, reference: str) -> None:
@@ -319,7 +324,7 @@ def _load_program(request: Request, source: Source) -> Artifact:
         torch.export.save(settled, request.out / torch_module.PROGRAM)
     inputs, outputs = _program_specs(settled, names, {})
     ends = declared_ends.of(inputs, outputs, source.state, str(file), request.inputs["samples"].inputs)
-    draft = Artifact(request.out, "program", *ends, _in_float32(wide) if wide else {})
+    draft = Artifact(request.out, "program", *ends, {WARNINGS: _in_float32(wide)} if wide else {})
     samples, batch = request.inputs["samples"], draft.batch
     named = torch_module.example(draft, samples, batch if isinstance(batch, int) else max(batch.min, 2))
     try:

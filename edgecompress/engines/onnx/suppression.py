@@ -52,8 +52,8 @@ def cut(proto: onnx.ModelProto) -> tuple[dict[str, Json] | None, list[str]]:
     drop_unread(graph)
     told = (
         f"the net ends before its {NMS}, which packages do instead: '{names[0]}' ({detect['format']}) and '{names[1]}' "
-        f"are its outputs in place of {', '.join(left_out)}; if its boxes are written otherwise, declare detect in the "
-        "source file"
+        f"are its outputs in place of {', '.join(left_out)}; detect in the source file says it where its boxes are "
+        "written otherwise"
     )
     return detect, [told]
 

@@ -37,6 +37,7 @@ def read(request: Request) -> Artifact:
     has the declared range, else 1 to 2^31 - 1. An If that asks for a size is taken for that of the input "samples" or
     of the context's batch, and told as a warning. Half precision becomes float32, and is told.
     """
+    import numpy as np
     import onnx
 
     file = Path(request.options["path"])
@@ -58,10 +59,15 @@ def read(request: Request) -> Artifact:
     external.save(proto, external.Weights(proto, file.parent, beside), copy)
     session = _opened(copy, file)
     if how := request.options.get("decode"):
-        decode = config.build(Decode, how, "decode")
         given = [TensorSpec(v.name, _shape(v, ""), _dtype(v.type, v.name)) for v in session.get_inputs()]
-        raw = zip((v.name for v in session.get_outputs()), _rehearse(session, given, file), strict=True)
-        box_heads.onto(proto, decode, dict(raw), channel_axis.picture(spec.concrete() for spec in given))
+        _rehearse(session, given, file)
+        noise = np.random.default_rng(0)
+        answers = session.run(None, {s.name: noise.uniform(0, 1, s.concrete()).astype(s.dtype) for s in given})
+        raw = dict(zip((v.name for v in session.get_outputs()), answers, strict=True))
+        decode, told = box_heads.settled(config.build(Decode, how, "decode"), raw)
+        shapes = {name: array.shape for name, array in raw.items()}
+        box_heads.onto(proto, decode, shapes, channel_axis.picture(spec.concrete() for spec in given))
+        warnings += told
         onnx.save_model(proto, copy)
         session, detect = _opened(copy, file), box_heads.detect(decode)
     try:

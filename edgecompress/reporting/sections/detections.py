@@ -83,6 +83,13 @@ class Named(Part):
     name: str
 
 
+class Points(Named):
+    """Its channels that are key points."""
+
+    first: Count
+    end: Count
+
+
 class Read(Part):
     """How boxes are read, as data.detection_layout.Layout has it; `by`: who says so."""
 
@@ -97,6 +104,8 @@ class Read(Part):
     least: float
     overlap: float
     by: str
+    points: Points | None = None
+    point: int = 2
 
 
 class Data(Part):
@@ -237,6 +246,9 @@ def tables(report: Report) -> list[TextTable]:
     ]
     if told.classes:
         rows.append((told.classes.name, "the number of the class", ""))
+    if told.points:
+        count = (told.points.end - told.points.first) // told.point
+        rows.append((told.points.name, f"{count} key points of each box", "x, y" + ", certainty" * (told.point == 3)))
     both = [(name, *pair) for name, pair in (data.coco or {}).items()]
     known = [(name, a, b) for name, a, b in both if a is not None and b is not None]
     told_coco = tuple((f"{name} {SPANS.get(name, '')}".strip(), f"{a:.4f}", f"{b:.4f}") for name, a, b in known)
