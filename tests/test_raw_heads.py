@@ -59,3 +59,11 @@ def test_a_head_is_known_by_its_shapes(
 )
 def test_what_is_no_head_is_taken_for_none(shapes: Mapping[str, tuple[int, ...]]) -> None:
     assert raw_heads.proposal(shapes, PICTURE) == ""
+
+
+def test_one_output_of_all_cells_may_be_yoloxs() -> None:
+    table = raw_heads.joined("y", (1, 4200, 85), PICTURE)
+    assert config.build(Decode, tomllib.loads(table)["decode"], "decode") == Decode(
+        "yolox", ("y",), strides=(8, 16, 32)
+    )
+    assert raw_heads.joined("y", (1, 12600, 85), PICTURE) == raw_heads.joined("y", (1, 100, 6), PICTURE) == ""

@@ -96,10 +96,15 @@ def _remarks(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str
             f"\n# By their shapes these may be a detector's raw head, of which boxes are made so:\n{commented}"
         )
     elif boxes := _boxes(outputs):
+        one = next((s.concrete() for s in outputs if s.name == boxes[0] == boxes[1]), ())
+        other = raw_heads.joined(boxes[0], one, picture) if picture and len(one) == 3 else ""
         how = f'detect = {{ boxes = "{boxes[0]}", scores = "{boxes[1]}", format = "{boxes[2]}" }}'
         lines.append(
             f"\n# By their shapes these may be a detector's; write them so (or yxyx, xywh, xyxy, cxcywh):\n# {how}\n"
         )
+        if other:
+            commented = "".join(f"# {line}\n" for line in other.splitlines())
+            lines.append(f"# or, where they are offsets in strides, of which boxes are made:\n{commented}")
     return "".join(lines)
 
 

@@ -94,16 +94,27 @@ def _anchors(shapes: Mapping[str, Sequence[int]], picture: tuple[int, int]) -> s
     scores = next((name for name, count in beside.items() if count != POINTS), "")
     if not scores:
         return ""
+    strides, each = _fitting(rows[boxes][1], picture)
+    if not each:
+        return ""
+    points = [name for name, count in beside.items() if count == POINTS]
+    told = _table("ssd", boxes=[boxes], scores=[scores], points=points)
+    told += f"\nkeypoints = {POINTS // 2}" if points else ""
+    return told + f"\nstrides = {strides}\nanchors = [[[16, 16], ...], ...] # {each} of each grid, in pixels"
+
+
+def _fitting(places: int, picture: tuple[int, int]) -> tuple[list[int], int]:
+    """The strides of grids that have so many places together, and how many each of their cells has; 0: no grids do."""
     for first in range(2):
         for end in range(first + 2, len(GRIDS) + 1):
-            strides = GRIDS[first:end]
-            cells = sum(math.ceil(picture[0] / s) * math.ceil(picture[1] / s) for s in strides)
-            if rows[boxes][1] % cells == 0 and (each := rows[boxes][1] // cells) <= SIDES:
-                points = [name for name, count in beside.items() if count == POINTS]
-                told = _table("ssd", boxes=[boxes], scores=[scores], points=points)
-                told += f"\nkeypoints = {POINTS // 2}" if points else ""
-                told += (
-                    f"\nstrides = {list(strides)}\nanchors = [[[16, 16], ...], ...] # {each} of each grid, in pixels"
-                )
-                return told
-    return ""
+            cells = sum(math.ceil(picture[0] / s) * math.ceil(picture[1] / s) for s in GRIDS[first:end])
+            if places % cells == 0 and places // cells <= SIDES:
+                return list(GRIDS[first:end]), places // cells
+    return [], 0
+
+
+def joined(name: str, shape: Sequence[int], picture: tuple[int, int]) -> str:
+    """The same of one output [n, k, numbers] that may hold YOLOX's, if it is not decoded."""
+    strides, each = _fitting(shape[1], picture)
+    fits = each == 1 and _after_box(shape[2])
+    return _table("yolox", boxes=[name]) + f"\nstrides = {strides}" if fits else ""
