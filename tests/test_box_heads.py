@@ -184,6 +184,7 @@ def test_points_of_a_pose_net_have_how_certain_they_are() -> None:
         (Decode("fcos", ("p8",), ("rows2",)), "the head fcos has 4 numbers for each of 1 boxes of a cell"),
         (Decode("dfl", ("last",)), r"outputs of 12 x 35 cells are no grids of a picture of 64 x 96 at the strides 5"),
         (Decode("dfl", ("p8",), strides=(8, 16)), "strides as many"),
+        (Decode("ssd", ("p8",), anchors=(((1.0, 2.0), (2.0, 1.5)),)), "multiply those in cells by the strides"),
         (Decode("dfl", ("flat",)), r"'flat' \[1, 96\]: it takes \[n, numbers, h, w\]"),
     ],
 )  # fmt: skip

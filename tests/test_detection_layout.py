@@ -254,17 +254,37 @@ def test_the_average_precision_is_that_of_pycocotools(seed: int) -> None:
     assert agreement.precision() == pytest.approx(coco) and not math.isclose(coco, 0)
 
 
-@pytest.mark.parametrize("form", ["xyxy", "cxcywh", "xywh"])
-def test_corners_that_are_none_are_told_with_the_format_that_makes_boxes(form: str) -> None:
-    said = box_doubts.of_boxes({"boxes": written(BOXES, form), "scores": P}, Detect("boxes", "scores", "xyxy"))
-    assert len(said) == (form != "xyxy")
-    assert all('detect.format "xyxy" makes no boxes of' in line and 'h" does: check it' in line for line in said)
+@pytest.mark.parametrize("form", ["cxcywh", "xywh"])
+def test_corners_that_are_none_are_refused_with_the_format_that_makes_boxes(form: str) -> None:
+    detect = Detect("boxes", "scores", "xyxy")
+    assert box_doubts.of_boxes({"boxes": written(BOXES, "xyxy"), "scores": P}, detect) == []
+    with pytest.raises(InputError, match=r'detect.format "xyxy" makes no boxes of .*h" does: check it'):
+        box_doubts.of_boxes({"boxes": written(BOXES, form), "scores": P}, detect)
 
 
-def test_offsets_that_are_declared_as_boxes_are_told() -> None:
-    offsets = RANDOM.normal(0, 1, BOXES.shape)
-    (said,) = box_doubts.of_boxes({"boxes": offsets, "scores": P}, Detect("boxes", "scores", "cxcywh"))
-    assert "declare decode in place of detect" in said
+def test_offsets_that_are_declared_as_boxes_are_refused() -> None:
+    offsets = {"boxes": RANDOM.normal(0, 1, BOXES.shape), "scores": P}
+    with pytest.raises(InputError, match="declare decode in place of detect"):
+        box_doubts.of_boxes(offsets, Detect("boxes", "scores", "cxcywh"))
+    with pytest.raises(InputError, match=r"% end before they begin: check head \(fcos\), boxes, strides"):
+        box_doubts.of_boxes(offsets, Detect("boxes", "scores", "cxcywh"), box_doubts.Asked(head="fcos"))
+
+
+def test_boxes_over_the_edges_are_no_doubt() -> None:
+    assert box_doubts.of_boxes({"boxes": BOXES - 200, "scores": P}, Detect("boxes", "scores", "xyxy")) == []
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("shares", 1.0), ("pixels", 1 / 640)])
+def test_a_unit_that_does_not_fit_is_told(unit: Any, scale: float) -> None:
+    detect = Detect("boxes", "scores", "xyxy", unit=unit)
+    (said,) = box_doubts.of_boxes({"boxes": BOXES * scale, "scores": P}, detect)
+    assert said.startswith(f'detect.unit "{unit}" does not fit')
+
+
+def test_numbers_between_scores_and_points_are_refused() -> None:
+    joined = {"y": np.concatenate([written(BOXES, "cxcywh"), P[..., :1], BOXES, BOXES], -1)}
+    with pytest.raises(InputError, match="has 2 numbers between its scores and 3 key points"):
+        detection_layout.find(joined, Detect("y", "y", "cxcywh", points="y", keypoints=3))
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def of_grids(*channels: int) -> dict[str, tuple[int, ...]]:
         (of_grids(64, 80), "dfl", {"boxes": ("p8_0", "p16_0", "p32_0"), "scores": ("p8_1", "p16_1", "p32_1")}),
         (of_grids(80, 32), "dfl", {"bins": 8, "boxes": ("p8_1", "p16_1", "p32_1")}),
         (of_grids(3 * 85), "yolov5", {}),
+        ({f"p{s}": (1, 3, *plane, 85) for s, plane in GRIDS.items()}, "yolov5", {"boxes": ("p8", "p16", "p32")}),
         (of_grids(85), "dfl", {}),  # 16 bins and 21 classes as well as YOLOX's 80
         (of_grids(25), "yolox", {}),
         (of_grids(4, 20), "fcos", {"scores": ("p8_1", "p16_1", "p32_1")}),

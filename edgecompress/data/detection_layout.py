@@ -27,6 +27,7 @@ PARTS = ("boxes", "scores", "classes", "points")  # of a layout, each some chann
 READINGS: tuple[BoxFormat, ...] = ("xyxy", "cxcywh", "xywh")  # yxyx is as good as xyxy: boxes overlap as much
 FEWEST = 20  # places where something is found that tell how boxes are written; of fewer also the best of each item
 MOST = 0.99  # of the boxes have a width and a height
+TURNED = 0.01  # of the boxes, those that end before they begin: of fewer the format is not doubtful
 OUTSIDE, SOME = 0.05, 0.1  # of the picture a box may begin outside of it; of the boxes, those that begin farther out
 MIDDLE = 0.15  # of the picture at each side, where the median box is not
 NEAR = 1e-3  # below the least score a place is looked at, still: rounding decides later
@@ -215,8 +216,9 @@ def doubt(golden: Arrays) -> str:
     if suspected is None or (layout and layout.certain):
         return ""
     boxes, scores = suspected.boxes.name, suspected.scores.name
+    both = f"'{boxes}'" if boxes == scores else f"'{boxes}' and '{scores}'"
     return (
-        f"'{boxes}' and '{scores}' may be a detector's, but the values do not make it certain: if boxes are places in "
+        f"{both} may be a detector's, but the values do not make it certain: if boxes are places in "
         f'the picture, declare detect = {{ boxes = "{boxes}", scores = "{scores}", format = "{suspected.format}" }} '
         "(or yxyx, xywh, cxcywh) in the source file, so that what it finds is judged; else give a metric"
     )
@@ -246,6 +248,11 @@ def _declared(golden: Arrays, detect: Detect) -> Layout:
                 f"detect.background: '{detect.scores}' has {count} classes, there is no {detect.background}"
             )
         layout = replace(layout, background=detect.background, anything=False)
+    if points and points.name == detect.scores and layout.scores.end < points.first:
+        raise InputError(
+            f"detect.points: '{detect.points}' has {points.first - layout.scores.end} numbers between its scores and "
+            f"{detect.keypoints} key points ({detect.point}); check keypoints, and point (xy, or xyc)"
+        )
     said = replace(layout, format=detect.format, least=detect.score, overlap=detect.overlap, certain=True)
     return replace(said, points=points, point=len(detect.point))
 
@@ -374,7 +381,7 @@ def _format(golden: Arrays, layout: Layout) -> BoxFormat | None:
 def doubt_of_format(golden: Arrays, layout: Layout) -> str:
     """What else boxes may be, where those of what is found are none of a picture as they are declared; else ""."""
     rows = _sure(golden, layout)
-    if not len(rows) or _fits(as_corners(rows, layout.format)):
+    if not len(rows) or turned_round(golden, layout) < TURNED or _fits(as_corners(rows, layout.format)):
         return ""
     other = next((each for each in READINGS if _fits(as_corners(rows, each))), "")
     if not other:
@@ -388,6 +395,21 @@ def doubt_of_format(golden: Arrays, layout: Layout) -> str:
         f"detect.format \"{layout.format}\" makes no boxes of '{layout.boxes.name}' that lie over a picture, and "
         f'"{other}" does: check it'
     )
+
+
+def turned_round(golden: Arrays, layout: Layout) -> float:
+    """The share of the boxes of what is found that end before they begin, as no detector's do."""
+    rows = _sure(golden, layout)
+    corners = as_corners(rows, layout.format)
+    return float((corners[:, 2:] <= corners[:, :2]).any(1).mean()) if len(rows) else 0.0
+
+
+def doubt_of_unit(golden: Arrays, layout: Layout) -> str:
+    """A declared unit that the boxes of what is found contradict; else ""."""
+    other = _unit(golden, layout)
+    if other == layout.unit or not len(_sure(golden, layout)):
+        return ""
+    return f"detect.unit \"{layout.unit}\" does not fit the boxes of '{layout.boxes.name}', which are {other}: check it"
 
 
 def found_share(golden: Arrays, layout: Layout) -> float:

@@ -22,10 +22,11 @@ def proposal(shapes: Mapping[str, Sequence[int]], picture: tuple[int, int]) -> s
     """
     grids: dict[int, list[str]] = {}
     for name, shape in shapes.items():
-        if len(shape) == 4 and (stride := _stride(shape[2:], picture)):
+        if len(shape) in (4, 5) and (stride := _stride(shape[2:4], picture)):
             grids.setdefault(stride, []).append(name)
     by_grid = [grids[stride] for stride in sorted(grids)]
-    channels = [[shapes[name][1] for name in names] for names in by_grid]
+    # of [n, anchors, h, w, numbers] as many as before the plane
+    channels = [[s[1] * s[4] if len(s := shapes[name]) == 5 else s[1] for name in names] for names in by_grid]
     if len(by_grid) == 1:
         return _heat_map(by_grid[0], channels[0])
     if len(by_grid) > 1:

@@ -105,6 +105,10 @@ def settled(how: Decode, raw: Mapping[str, np.ndarray]) -> tuple[Decode, list[st
             f"decode.activation: '{name}' holds probabilities already ({low:.3g} to {high:.3g}), of which "
             f'{how.activation} makes others; leave activation out, or give "none"'
         )
+    used = {*how.boxes, *how.scores, *how.points, *how.offsets}
+    like = [n for n in raw if n not in used and raw[n].ndim > 3 and raw[n].shape[1] == raw[how.boxes[0]].shape[1]]
+    if like and raw[how.boxes[0]].ndim > 3:
+        told.append(f"decode.boxes does not name '{like[0]}', which has as many numbers: is it a grid, too?")
     return replace(how, activation=activation, background=background), told
 
 
@@ -200,9 +204,10 @@ def operators(how: Decode, shapes: Shapes, size: tuple[int, int], prefix: str) -
                 each = shape[-1]
             if (channels and each != channels) or (len(shape) > 3 and shape[1] % anchors[i]):
                 of_all = f" {channels}" if channels else ""
+                check = "keypoints" if key == "points" else "anchors" if how.anchors else "head"
                 raise InputError(
                     f"decode.{key}: '{name}' is {shape}; the head {how.head} has{of_all} numbers for each of "
-                    f"{anchors[i]} boxes of a cell"
+                    f"{anchors[i]} boxes of a cell; check {check}"
                 )
         return graph.op("Concat", *made, axis=1) if len(made) > 1 else made[0], each
 
@@ -245,10 +250,16 @@ def _cells(how: Decode, shapes: Shapes, size: tuple[int, int]) -> tuple[list[tup
         raise InputError(
             f"decode: outputs of {', '.join(f'{h} x {w}' for h, w in planes)} cells are no grids of a picture of "
             f"{size[0]} x {size[1]} at the strides {', '.join(map(str, strides))}; they must be [n, numbers, h, w], "
-            "and strides as many"
+            "not numbers last, and strides as many"
         )
     if how.anchors and len(how.anchors) != len(grids):
         raise InputError(f"decode.anchors: they are of {len(how.anchors)} grids, but there are {len(grids)}")
+    small = [max(map(max, own)) < stride / 2 for own, stride in zip(how.anchors, strides, strict=bool(how.anchors))]
+    if small and all(small):
+        raise InputError(
+            "decode.anchors: all are smaller than half a cell of their grid; they are widths and heights in pixels: "
+            "multiply those in cells by the strides, shares by the picture's size"
+        )
     middles, each_stride, anchors = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     for i, (high, wide) in enumerate(grids):
         own = np.array(how.anchors[i] if how.anchors else [(1.0, 1.0)], np.float64)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from edgecompress.core.errors import InputError
 from edgecompress.core.model import Artifact, TensorSpec
 from edgecompress.core.settings import Detect
 from edgecompress.data import channel_axis, detection_layout, detections, metrics, raw_heads, segments, tensors
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 HARDLY, MUCH = 0.05, 4  # of an average precision: labels that are met no better; how much better tells another reading
 ROUNDED = 1e-3
+MOSTLY = 0.5  # of the boxes of what is found end before they begin
 EVERYWHERE = 0.5  # of the places of a detector that is no list: nothing is so full of things
 
 
@@ -66,11 +68,15 @@ def of_boxes(
         if layout is None:
             return []
         told = [said] if (said := detection_layout.doubt_of_format(placed, layout)) else []
+        turned = detection_layout.turned_round(placed, layout)
         if asked.head and told:
             told = [
-                f"decode makes no boxes that lie over a picture: check head ({asked.head}), boxes, strides, anchors, "
-                "bins"
+                f"decode makes boxes of which {100 * turned:.0f} % end before they begin: check head ({asked.head}), "
+                "boxes, strides, anchors, bins"
             ]
+        if told and turned > MOSTLY:  # such a detector there is not
+            raise InputError(told[0])
+        told += [said] if detect.unit and (said := detection_layout.doubt_of_unit(placed, layout)) else []
         return told + _of_scores(placed, layout, asked) + _unread(placed, layout)
     found = detections.layout_of(outputs, None)
     return [said] if (said := detection_layout.doubt(placed)) else _unread(placed, found) if found else []
@@ -100,9 +106,8 @@ def _of_scores(outputs: Mapping[str, np.ndarray], layout: detection_layout.Layou
         )
     classes = count - layout.anything - (layout.background is not None)
     if asked.labels and not layout.classes and asked.labels not in (classes, count):
-        where = (
-            "boxes, bins in decode, and " if asked.head else "keypoints, point in detect, and " if layout.points else ""
-        )
+        where = "keypoints, point in detect, and " if layout.points else ""
+        where = f"boxes{', bins' * (asked.head == 'dfl')} in decode, and " if asked.head else where
         told.append(f"{asked.labels} labels are named, but '{name}' scores {classes} classes: check {where}labels")
     return told
 
@@ -123,7 +128,13 @@ def of_raw_heads(outputs: Mapping[str, np.ndarray], inputs: Sequence[TensorSpec]
     """Outputs that look like a raw head, of which nothing makes boxes."""
     if (picture := channel_axis.picture(spec.concrete() for spec in inputs)) is None:
         return []
-    table = raw_heads.proposal({name: array.shape for name, array in outputs.items()}, picture)
+    shapes = {name: array.shape for name, array in outputs.items()}
+    if detection_layout.find(detections.with_places(outputs), None):
+        return []
+    table = raw_heads.proposal(shapes, picture)
+    if not table and len(shapes) == 1:
+        name, shape = next(iter(shapes.items()))
+        table = raw_heads.joined(name, shape, picture) if len(shape) == 3 else ""
     shown = table.replace("\n", "; ")
     return (
         [f"the outputs look like a detector's raw head; if they are, declare in the source: {shown}"] if table else []

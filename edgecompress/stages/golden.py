@@ -205,7 +205,8 @@ def _judged(request: Request, golden: Artifact) -> tuple[MetricFacts | None, lis
     detect = detections.declared(request.options, request.model)
     asked = box_doubts.Asked(request.options.get("labels", 0), request.options.get("head", ""))
     boxes = box_doubts.of_boxes(outputs, detect, asked) if detect or metric is None or labels is None else []
-    raw = [] if detect or boxes else box_doubts.of_raw_heads(outputs, request.model.inputs)
+    raw = [] if detect else box_doubts.of_raw_heads(outputs, request.model.inputs)
+    boxes = boxes if detect or not raw else []
     if labels is None or metric is None:
         return None, found + boxes + raw, ""
     scored, found = doubts.listed(metric, outputs, detect, outputs), found + boxes

@@ -44,3 +44,13 @@ def draw(arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], mask: np.nda
         picture.save(file, "PNG")
     except OSError as error:
         raise InputError(f"--draw {file}: {error.strerror or error}") from error
+
+
+def keep(mask: np.ndarray | None, file: Path) -> None:
+    """Writes a mask [height, width] as a PNG whose pixels are the classes, 255 what was not seen. Raises InputError."""
+    if mask is None:
+        raise InputError("--mask: it takes a model that tells the class of each pixel")
+    try:
+        preprocess.pil().fromarray(mask).save(file, "PNG")
+    except OSError as error:
+        raise InputError(f"--mask {file}: {error.strerror or error}") from error

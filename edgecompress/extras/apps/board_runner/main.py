@@ -126,9 +126,11 @@ def predict(board: BoardPackage, args: argparse.Namespace) -> int:
         arrays = board.arrays(data, args.ready)
         outputs, labels, picture = board.run(arrays, args.ready)
         told = board.model.answer(outputs, labels, picture)
+        mask = board.model.mask(outputs, picture) if "regions" in told else None
         if args.draw:
-            mask = board.model.mask(outputs, picture) if "regions" in told else None
             drawing.draw(arrays, told, mask, args.draw)
+        if args.mask:
+            drawing.keep(mask, args.mask)
         _print(told)
     except InputError as error:
         raise type(error)(f"{args.file}: {error}") from error
@@ -179,6 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("file", type=Path, metavar="FILE")
     one.add_argument("--ready", action="store_true", help="the file is the model's input: nothing is processed")
     one.add_argument("--draw", type=Path, metavar="FILE", help="also the picture with what was found in it, as a PNG")
+    one.add_argument("--mask", type=Path, metavar="FILE", help="also the class of each pixel, as a grey PNG")
     one.set_defaults(command=predict)
     test = commands.add_parser("self-test", help="whether this machine computes what was packed")
     test.set_defaults(command=self_test)
