@@ -52,7 +52,7 @@ def of_things(
     better = next((says for says, boxes in others.items() if value(boxes) > MUCH * max(own, HARDLY)), "")
     return [
         f"the boxes hardly meet the labels ({metric.name} {own:.3g}): "
-        + (better or "labels must be in pixels of the input, after resize, crop and bars of [preprocess]")
+        + (better or "check that these are in pixels of the input, after [preprocess], and how boxes are made")
     ]
 
 
