@@ -219,6 +219,8 @@ def test_scores_that_are_probabilities_already_stay_what_they_are() -> None:
         assert "'s' holds probabilities already" in told
     how, (told,) = box_heads.settled(Decode("fcos", ("b",), ("s",), activation="sigmoid"), {**raw, "s": probable})
     assert how.activation == "sigmoid" and "of which sigmoid makes others" in told
+    _, told = box_heads.settled(Decode("fcos", ("b",), ("s",)), {**raw, "s": sigmoid(sigmoid(3 * raw["s"]))})
+    assert "as what a sigmoid makes of probabilities does" in told[-1]
     joined = np.concatenate([raw["b"], sigmoid(drawn(1, 4, 8, 12))], 1)
     assert box_heads.settled(Decode("yolox", ("p",)), {"p": joined})[0].activation == "none"
     assert box_heads.settled(Decode("ssd", ("b",), ("s",), anchors=(((8.0, 8.0),),)), raw)[0].background == 0

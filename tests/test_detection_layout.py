@@ -324,7 +324,7 @@ def test_numbers_that_nobody_reads_are_told() -> None:
         (lambda boxes: boxes[..., [1, 0, 3, 2]], 'format = "yxyx" in detect'),
         (lambda boxes: boxes / 640, "divide the labels by its sides"),
         (lambda boxes: boxes * 640, "multiply the labels with its sides"),
-        (lambda boxes: boxes + 500, "labels must be in pixels of the input"),
+        (lambda boxes: boxes + 500, "check that these are in pixels of the input"),
     ],
     ids=["right", "y first", "boxes in shares", "labels in shares", "elsewhere"],
 )

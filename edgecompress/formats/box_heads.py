@@ -25,6 +25,7 @@ BOXES, SCORES, POINTS = "boxes", "scores", "points"  # what the outputs are call
 SIDES, COORDINATES = 4, 2
 BEGIN = {"yolov5": -0.5, "yolox": 0.0, "centernet": 0.0}  # of a cell, where its offsets begin; of others its middle
 MIDDLE = 0.5
+TWICE = (0.5, math.e / (1 + math.e))  # the logistic function of 0 and of 1
 SOFTMAX = 1e-3  # how far the sum of probabilities that exclude each other is from 1, at most
 Shapes = Mapping[str, Sequence[int]]
 
@@ -105,6 +106,8 @@ def settled(how: Decode, raw: Mapping[str, np.ndarray]) -> tuple[Decode, list[st
             f"decode.activation: '{name}' holds probabilities already ({low:.3g} to {high:.3g}), of which "
             f'{how.activation} makes others; leave activation out, or give "none"'
         )
+    if TWICE[0] - SOFTMAX <= low < high <= TWICE[1] + SOFTMAX:
+        told.append(f"decode: '{name}' lies in {low:.3f} to {high:.3f}, as what a sigmoid makes of probabilities does")
     used = {*how.boxes, *how.scores, *how.points, *how.offsets}
     like = [n for n in raw if n not in used and raw[n].ndim > 3 and raw[n].shape[1] == raw[how.boxes[0]].shape[1]]
     if like and raw[how.boxes[0]].ndim > 3:
