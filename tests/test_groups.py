@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from edgecompress.formats import torch_module
+from edgecompress.formats import torch_outputs
 from edgecompress.techniques._pruning import dependency_groups
 from edgecompress.techniques._pruning.channels import CoupledChannels, narrowed, without
 from edgecompress.testing import zoo
@@ -26,7 +26,7 @@ Run = Callable[[Any], list[torch.Tensor]]
 
 
 def runner(*inputs: torch.Tensor) -> Run:
-    return lambda net: list(torch_module.flatten(net(*inputs)).values())
+    return lambda net: list(torch_outputs.flatten(net(*inputs)).values())
 
 
 def found(net: nn.Module, run: Run) -> tuple[dict[str, CoupledChannels], dict[str, str]]:

@@ -20,7 +20,7 @@ from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
 from edgecompress.engines.onnx.runtimes import onnx as ort
 from edgecompress.engines.onnx.techniques import ptq_int8
-from edgecompress.formats import torch_edits, torch_module
+from edgecompress.formats import torch_edits, torch_module, torch_outputs
 from edgecompress.stages import trace
 from edgecompress.techniques import _qat as rounding
 from edgecompress.techniques import qat
@@ -86,7 +86,7 @@ def test_but_for_rounding_a_student_computes_what_the_net_computes(tmp_path: Pat
     for count in (1, 5):
         inputs, _ = Items(case.dense, case.training, "train", torch.device("cpu")).take(np.arange(count))
         with torch.no_grad():
-            wanted = list(torch_module.flatten(torch_module.call(net, inputs)).values())
+            wanted = list(torch_outputs.flatten(torch_module.call(net, inputs)).values())
             found = torch_module.call(student.train(), inputs)
         for a, b in zip(wanted, found, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -88,7 +88,7 @@ metric = {metric} # top1, top5, perplexity, mse, mae, map, oks, miou, auc, wer, 
 # samples = 512 # at most this many items per split
 # labels = ["cat", "dog"] # names of the classes
 # detect = {{ boxes = "loc", scores = "conf", format = "xyxy" }} # a detector's outputs; or yxyx, xywh, cxcywh
-# decode = {{ head = "ssd", ... }} # its raw head, of which boxes are made: docs/detectors.md
+# decode = {{ head = "fcos", boxes = ["p3", "p4"] }} # its raw head, of which boxes are made: docs/detectors.md
 # augment = ["flip", "crop"] # what training may do to a picture: mirror it, shift it
 # licence = "MIT" # packages for apps say it
 # task = "embedding" # of a Hugging Face folder, where it is not that of its architecture

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import extras
 from edgecompress.core.settings import Decode
-from edgecompress.formats import box_heads, torch_module
+from edgecompress.formats import box_heads, torch_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -33,7 +33,7 @@ def attach(net: torch.nn.Module, how: Decode, shapes: box_heads.Shapes, size: tu
     inputs = dict(zip(shapes, part.inputs, strict=True))
 
     def behind(net: torch.nn.Module, _given: Any, returned: Any) -> dict[str, torch.Tensor]:
-        raw = torch_module.flatten(returned)
+        raw = torch_outputs.flatten(returned)
         made: dict[str, torch.Tensor] = net.get_submodule(PART)(**{inputs[name]: raw[name] for name in shapes})
         return made
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from edgecompress.core import extras, user_code
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import declared_ends, tensors
-from edgecompress.formats import torch_edits, torch_program
+from edgecompress.formats import torch_edits, torch_outputs, torch_program
 
 MODULE, STATE, PROGRAM, GRAPH = "module.json", "state.safetensors", "program.pt2", "graph.onnx"
 PRETRAINED = "hugging-face:"  # with the task behind it, the factory of a Hugging Face folder: no name of a module
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
 Named: TypeAlias = "Mapping[str, torch.Tensor]"  # by the name of the input
-Nested: TypeAlias = "torch.Tensor | Mapping[str, Nested] | Sequence[Nested] | None"  # what a net takes and returns
 Tree: TypeAlias = "dict[str, torch.Tensor | Tree]"
 
 
@@ -173,50 +171,18 @@ def outputs(net: torch.nn.Module, artifact: Artifact, inputs: Named) -> dict[str
     names = [spec.name for spec in artifact.outputs]
     with torch.inference_mode():
         if artifact.kind == "program":
-            return flatten(torch_program.call(net, [inputs[spec.name] for spec in artifact.inputs]), names)
-        return flatten(call(net, inputs), names)
+            return torch_outputs.flatten(
+                torch_program.call(net, [inputs[spec.name] for spec in artifact.inputs]), names
+            )
+        return torch_outputs.flatten(call(net, inputs), names)
 
 
-def flatten(returned: Nested, names: Sequence[str] = ()) -> dict[str, torch.Tensor]:
-    """Nested dictionaries, tuples, lists and objects of tensors as {dotted name: tensor}; `names` replace the names.
-
-    One bare tensor is "output"; the parts of a tuple are "output.0", "output.1", ...; what is no tensor is left out.
-    """
-    leaves = dict(_leaves(returned, ""))
-    if not leaves:
-        raise InputError("the model returned no tensor; its forward must return tensors, in tuples or dictionaries")
-    if names and len(names) != len(leaves):
-        raise InputError(f"the model returned {len(leaves)} tensors this time, not {len(names)}: {', '.join(names)}")
-    return dict(zip(names or leaves, leaves.values(), strict=True))
-
-
-def _leaves(returned: Nested, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    import torch
-
-    if isinstance(returned, torch.Tensor):
-        yield name or "output", returned
-    elif isinstance(returned, Mapping):
-        for key, part in returned.items():
-            word = re.sub(r"[^\w.-]", "_", str(key))  # names become file names
-            yield from _leaves(part, f"{name}.{word}" if name else word)
-    elif isinstance(returned, (tuple, list)):
-        fields = getattr(returned, "_fields", None)  # a named tuple is as good as a dictionary
-        if fields:
-            yield from _leaves(dict(zip(fields, returned, strict=True)), name)
-        else:
-            for index, part in enumerate(returned):
-                yield from _leaves(part, f"{name or 'output'}.{index}")
-    else:  # a dataclass, a cache of keys and values: what it holds by names of its own
-        own = {key: part for key, part in getattr(returned, "__dict__", {}).items() if not key.startswith("_")}
-        yield from _leaves(own, name)
-
-
-def call(net: torch.nn.Module, named: Named) -> Nested:
+def call(net: torch.nn.Module, named: Named) -> torch_outputs.Nested:
     """forward(**named), dotted names put back together: "state.h" is the "h" of the dictionary "state"."""
     return net(**(named if getattr(net, "flat_names", False) else _nested(named)))
 
 
-def _nested(named: Named) -> dict[str, Nested]:
+def _nested(named: Named) -> dict[str, torch_outputs.Nested]:
     tree: Tree = {}
     for name, tensor in named.items():
         *path, last = name.split(".")
@@ -227,7 +193,7 @@ def _nested(named: Named) -> dict[str, Nested]:
     return {name: _tuples(part) for name, part in tree.items()}
 
 
-def _tuples(part: torch.Tensor | Tree) -> Nested:
+def _tuples(part: torch.Tensor | Tree) -> torch_outputs.Nested:
     """Dictionaries whose keys are 0, 1, 2, ... are tuples."""
     if not isinstance(part, dict):
         return part
@@ -258,7 +224,7 @@ def flat(net: torch.nn.Module, names: Sequence[str], outputs: Sequence[str]) -> 
             self.net = net
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return tuple(flatten(call(self.net, dict(zip(names, inputs, strict=True))), outputs).values())
+            return tuple(torch_outputs.flatten(call(self.net, dict(zip(names, inputs, strict=True))), outputs).values())
 
     return FlatNet().eval()
 
@@ -275,7 +241,7 @@ def settled(net: torch.nn.Module, inside: Mapping[int, object]) -> torch.nn.Modu
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             given = iter(inputs)
             leaves = [inside[i] if i in inside else next(given) for i in range(len(inputs) + len(inside))]
-            return tuple(flatten(torch_program.call(self.net, leaves)).values())
+            return tuple(torch_outputs.flatten(torch_program.call(self.net, leaves)).values())
 
     return SettledNet()
 

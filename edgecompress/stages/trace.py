@@ -18,7 +18,7 @@ from edgecompress.core.model import DETECT, OPEN, WARNINGS, Artifact, Dim, Reque
 from edgecompress.core.settings import Source
 from edgecompress.data import channel_axis, declared_ends, dynamic_axes, states, tensors
 from edgecompress.data.dynamic_axes import Dims
-from edgecompress.formats import box_heads, torch_edits, torch_faults, torch_module, torch_program
+from edgecompress.formats import box_heads, torch_edits, torch_faults, torch_module, torch_outputs, torch_program
 from edgecompress.formats.torch_module import Named
 from edgecompress.stages import keras_net
 
@@ -144,7 +144,7 @@ def _check_buffers(net: torch.nn.Module, kept: Named, example: Named, reference:
     if not written:
         return
     with torch.inference_mode():
-        first, second = (torch_module.flatten(torch_module.call(net, example)) for _ in range(2))
+        first, second = (torch_outputs.flatten(torch_module.call(net, example)) for _ in range(2))
     if not all(torch.equal(first[name], second[name]) for name in first):
         raise InputError(
             f"{reference}: forward writes its buffer '{written[0]}', so its answers change from run to run; a file "
@@ -232,7 +232,7 @@ def outputs_of(net: torch.nn.Module, named: Named, reference: str) -> dict[str, 
             f"{reference}: its forward does not take the data ({shapes}): {user_code.error_line(error)}; "
             f"{_advice(net, error, named)}"
         ) from error
-    return torch_module.flatten(outputs)
+    return torch_outputs.flatten(outputs)
 
 
 def _advice(net: torch.nn.Module, error: Exception, named: Named) -> str:
@@ -356,7 +356,7 @@ def _settled(
         elif not isinstance(value, torch.Tensor):
             inside[index] = value
     answers = [values.get(str(out), out) for out in signature.user_outputs]
-    outputs = torch_module.flatten(pytree.tree_unflatten(answers, program.call_spec.out_spec))
+    outputs = torch_outputs.flatten(pytree.tree_unflatten(answers, program.call_spec.out_spec))
     free = [arg.name for index, arg in enumerate(given) if index not in inside]
     if inside or len(outputs) < len(answers):
         net = torch_module.settled(program.module(check_guards=False), inside)

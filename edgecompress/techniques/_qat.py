@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Dim
-from edgecompress.formats import torch_faults, torch_module
+from edgecompress.formats import torch_faults, torch_module, torch_outputs
 from edgecompress.techniques._training.data import Items, spread
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _flat(net: torch.nn.Module, names: Sequence[str]) -> torch.nn.Module:
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return tuple(
-                torch_module.flatten(torch_module.call(self.net, dict(zip(names, inputs, strict=True)))).values()
+                torch_outputs.flatten(torch_module.call(self.net, dict(zip(names, inputs, strict=True)))).values()
             )
 
     return PositionalNet()
@@ -125,7 +125,7 @@ def _student(graph: torch.fx.GraphModule, names: Sequence[str]) -> torch.nn.Modu
             self.layers = sum(each.is_per_channel for each in ranges)
 
         def forward(self, **named: object) -> object:
-            leaves = torch_module.flatten(named)
+            leaves = torch_outputs.flatten(named)
             return self.graph(*(leaves[name] for name in names))
 
         def train(self, mode: bool = True) -> torch.nn.Module:

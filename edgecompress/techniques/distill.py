@@ -12,7 +12,7 @@ from edgecompress.core import user_code
 from edgecompress.core.errors import InputError, did_you_mean
 from edgecompress.core.model import Artifact, Request
 from edgecompress.core.settings import Knob, is_factory
-from edgecompress.formats import torch_edits, torch_module
+from edgecompress.formats import torch_edits, torch_module, torch_outputs
 from edgecompress.techniques._training import batch_norms, features, setup
 from edgecompress.techniques._training.data import Augment
 from edgecompress.techniques._training.loop import Training, computing, zeros_kept
@@ -404,7 +404,7 @@ def _answers(who: str, net: torch.nn.Module, inputs: Named) -> list[torch.Tensor
 
     try:
         with torch.no_grad():
-            return list(torch_module.flatten(torch_module.call(net, inputs)).values())
+            return list(torch_outputs.flatten(torch_module.call(net, inputs)).values())
     except InputError as error:
         raise InputError(f"distill: {who}: {error}") from error
     except Exception as error:

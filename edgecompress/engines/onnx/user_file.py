@@ -10,14 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgecompress.core import config, plain_file
+from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, blamed, first_line
 from edgecompress.core.model import DETECT, OPEN, WARNINGS, Artifact, Dim, Request, Shape, TensorSpec
-from edgecompress.core.settings import Decode
-from edgecompress.data import channel_axis, declared_ends, dynamic_axes, tensors
+from edgecompress.data import declared_ends, dynamic_axes, tensors
 from edgecompress.engines.onnx import explicit_pads, external, full_precision, settling, suppression
 from edgecompress.engines.onnx.session import CPU, options
-from edgecompress.formats import box_heads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +35,6 @@ def read(request: Request) -> Artifact:
     has the declared range, else 1 to 2^31 - 1. An If that asks for a size is taken for that of the input "samples" or
     of the context's batch, and told as a warning. Half precision becomes float32, and is told.
     """
-    import numpy as np
     import onnx
 
     file = Path(request.options["path"])
@@ -59,17 +56,14 @@ def read(request: Request) -> Artifact:
     external.save(proto, external.Weights(proto, file.parent, beside), copy)
     session = _opened(copy, file)
     if how := request.options.get("decode"):
+        from edgecompress.engines.onnx import decoding  # which no device needs
+
         given = [TensorSpec(v.name, _shape(v, ""), _dtype(v.type, v.name)) for v in session.get_inputs()]
         _rehearse(session, given, file)
-        noise = np.random.default_rng(0)
-        answers = session.run(None, {s.name: noise.uniform(0, 1, s.concrete()).astype(s.dtype) for s in given})
-        raw = dict(zip((v.name for v in session.get_outputs()), answers, strict=True))
-        decode, told = box_heads.settled(config.build(Decode, how, "decode"), raw)
-        shapes = {name: array.shape for name, array in raw.items()}
-        box_heads.onto(proto, decode, shapes, channel_axis.picture(spec.concrete() for spec in given))
+        detect, told = decoding.put(proto, how, session, given)
         warnings += told
         onnx.save_model(proto, copy)
-        session, detect = _opened(copy, file), box_heads.detect(decode)
+        session = _opened(copy, file)
     try:
         sides = session.get_inputs(), session.get_outputs()
         # what the file calls axis 0 of its first input that has a name for it

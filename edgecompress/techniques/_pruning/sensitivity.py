@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import channel_axis, tensors
-from edgecompress.formats import torch_module
+from edgecompress.formats import torch_module, torch_outputs
 from edgecompress.techniques._calibration import SPLIT, inputs_of, spread
 from edgecompress.techniques._training import losses
 
@@ -53,7 +53,7 @@ class CalibrationBench:
 
     def run(self, net: torch.nn.Module, batch: Batch) -> Tensors:
         """The outputs for a batch by name, with gradients."""
-        return torch_module.flatten(
+        return torch_outputs.flatten(
             torch_module.call(net, batch[0]), [spec.name for spec in self.request.model.outputs]
         )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from edgecompress.core.errors import InputError, StageFailed, did_you_mean
 from edgecompress.core.model import Request
-from edgecompress.formats import torch_module
+from edgecompress.formats import torch_module, torch_outputs
 from edgecompress.techniques._pruning import criteria, dependency_groups, drafts
 from edgecompress.techniques._pruning import macs as counts
 from edgecompress.techniques._pruning import widths as candidates
@@ -67,7 +67,7 @@ class PruningWork:
         counts = (own, own) if isinstance(own, int) else (1, EXAMPLES)
         self.one, some = (torch_module.example(request.model, request.inputs["samples"], n) for n in counts)
         tree = dependency_groups.find(
-            self.net, lambda net: list(torch_module.flatten(torch_module.call(net, some)).values())
+            self.net, lambda net: list(torch_outputs.flatten(torch_module.call(net, some)).values())
         )
         request.progress(0.1, "scoring channels")
         self.refused = dict(tree.refused)

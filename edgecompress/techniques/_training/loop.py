@@ -14,7 +14,7 @@ from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import AFTER_EPOCH, Request
 from edgecompress.core.plain_text import fitted
 from edgecompress.data import states
-from edgecompress.formats import torch_module
+from edgecompress.formats import torch_module, torch_outputs
 from edgecompress.techniques._training import checkpoint, log
 from edgecompress.techniques._training.data import Batch, Items, augmented, contiguous, images, shuffled, spread
 from edgecompress.techniques._training.losses import PERPLEXITY, Named, Objective
@@ -172,7 +172,7 @@ class Training:
             inputs = {**inputs, **self._state(net, inputs)}
         with torch.autocast(self.device.type, kind, enabled=kind is not None):
             outputs = torch_module.call(net, inputs)
-        found = torch_module.flatten(outputs, [spec.name for spec in model.outputs])
+        found = torch_outputs.flatten(outputs, [spec.name for spec in model.outputs])
         found = {n: t.float() if t.is_floating_point() else t for n, t in found.items()}
         if self.begins is not None:
             self.carried[id(net)] = {s.feeds: found[s.name].detach() for s in model.outputs if s.feeds}
