@@ -49,6 +49,8 @@ ROOMS = {
     *(f"edgecompress.{name}" for name in ("core", "data", "device", "formats", "plugins", "engines")),
 }
 ALONG = {  # what some plug-ins need besides
+    *(f"edgecompress.core.{name}" for name in ("config", "settings")),  # of a raw head, which a user's file may have
+    *("edgecompress.data.channel_axis", "edgecompress.formats.box_heads"),
     "edgecompress.data.declared_ends",
     "edgecompress.data.dynamic_axes",
     "edgecompress.formats.empty_model",
