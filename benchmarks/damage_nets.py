@@ -28,13 +28,16 @@ WORDS, STEPS = 20, 16  # of sequences
 
 @dataclass(frozen=True)
 class Net:
-    """A net of a kind of task. `metric`: (outputs, truth) -> a number; `lower`: less is better (perplexity)."""
+    """A net of a kind of task. `metric`: (outputs, truth) -> a number, None where the deploy alone has what to judge.
+
+    `lower`: less is better (perplexity).
+    """
 
     task: str
     build: Callable[[], nn.Module]
     draw: Draw
     loss: Callable[[Any, Any], Any]  # (what the net returns, truth as a tensor)
-    metric: Callable[[Outputs, Array], float]
+    metric: Callable[[Outputs, Array], float] | None
     steps: int = 300
     lower: bool = False
     items: int = 4000  # to train on

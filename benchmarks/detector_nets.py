@@ -451,14 +451,10 @@ class Instances(Joined):
 
 UNTRAINED: dict[str, type[nn.Module]] = {"set": SetOfBoxes, "instances": Instances}
 
-
-def unjudged(outputs: Outputs, truth: Array) -> float:
-    raise NotImplementedError("the deploy makes its boxes, and judges them: benchmarks/detector_cells.py")
-
-
+# Their boxes are made by the deploy, which judges them: benchmarks/detector_cells.py.
 HEADS: dict[str, Net] = {
-    "heat": Net("detection", Heat, functools.partial(scenes, 3), heat_loss, unjudged, 1600),
-    "faces": Net("detection", Faces, faces, face_loss(Faces().anchors.numpy()), unjudged, 1200),
+    "heat": Net("detection", Heat, functools.partial(scenes, 3), heat_loss, None, 1600),
+    "faces": Net("detection", Faces, faces, face_loss(Faces().anchors.numpy()), None, 1200),
 }
 
 for _name in NETS:

@@ -17,7 +17,6 @@ from edgecompress.pipeline import plan
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import Options
 
-COLOURS = (1, 3, 4)  # channels of a picture
 BOX = 4  # numbers
 PLACES = 8  # times as many as there are numbers of each has an output that holds boxes and their scores
 REAL, WHOLE = "rng.standard_normal({0}).astype({1})", "rng.integers(0, {2}, {0}).astype({1})"
@@ -135,6 +134,6 @@ def _words(spec: TensorSpec) -> str:
     axes = ", ".join(d.name if isinstance(d, Dim) else str(d) for d in spec.shape)
     order = ""
     if len(spec.shape) == 4:  # pictures, where one end alone can be their colours
-        first, last = spec.shape[1] in COLOURS, spec.shape[3] in COLOURS
+        first, last = spec.shape[1] in channel_axis.COLOURS, spec.shape[3] in channel_axis.COLOURS
         order = "" if first == last else ", pictures as NCHW" if first else ", pictures as NHWC"
     return f"{spec.dtype} [{axes}]{order}"

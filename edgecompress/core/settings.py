@@ -198,9 +198,7 @@ class Source:
     model: str  # pkg.mod:fn, or a .pt2, .onnx, ... file (relative to the TOML's folder)
     data: str = ""  # pkg.mod:fn, an .npz, a folder of .npy, an image folder, or "random"
     name: str = ""  # what reports call it; empty: the model's own name
-    metric: str = (
-        "top1"  # top1, topK, perplexity, mse, mae, map, oks, miou, iou, auc, wer, psnr, ssim, none, pkg.mod:fn
-    )
+    metric: str = "top1"  # topK, perplexity, mse, mae, map, oks, miou, iou, auc, wer, psnr, ssim, none, pkg.mod:fn
     description: str = ""
     samples: int | None = None  # at most this many per split
     preprocess: Preprocess | None = None

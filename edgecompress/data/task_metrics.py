@@ -248,6 +248,8 @@ def point_precision(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
     labels [n, most, 5 + 3 m]: class, x1, y1, x2, y2, then x, y and 0 (not there), 1 or 2 of each point. outputs: also
     "points" [n, k, 2 m].
     """
+    import numpy as np
+
     if "points" not in outputs:
         raise InputError("it needs key points; declare points and keypoints in detect")
     count = outputs["points"].shape[-1] // 2
@@ -256,7 +258,7 @@ def point_precision(outputs: Arrays, labels: np.ndarray) -> np.ndarray:
             f"it needs labels [items, most, {5 + 3 * count}] of class, x1, y1, x2, y2, and x, y, visible of {count} "
             f"points, not {list(labels.shape)}"
         )
-    return _precision_of(_judge(_found(outputs), labels, outputs["points"]), labels)
+    return _precision_of(_judge(np.concatenate([_found(outputs), outputs["points"]], -1), labels), labels)
 
 
 def coco(outputs: Arrays, labels: np.ndarray) -> dict[str, float | None]:
@@ -306,8 +308,8 @@ def _found(outputs: Arrays) -> np.ndarray:
     return np.concatenate([boxes, scores[..., None], classes[..., None]], -1)
 
 
-def _judge(rows: np.ndarray, labels: np.ndarray, points: np.ndarray | None = None, sizes: bool = False) -> Any:
-    """COCOeval with its matches of each class and image, of boxes, or of `points` [n, k, 2 m] of the same rows."""
+def _judge(rows: np.ndarray, labels: np.ndarray, sizes: bool = False) -> Any:
+    """COCOeval with its matches of each class and image: of boxes, or of key points where rows have 2 m more numbers."""
     try:
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
@@ -318,7 +320,7 @@ def _judge(rows: np.ndarray, labels: np.ndarray, points: np.ndarray | None = Non
     classes = sorted({int(c) for c in np.unique(labels[..., 0]) if c != NOTHING})
     if not classes:
         raise InputError("the labels have no box")
-    truth = COCO()
+    truth, points = COCO(), (rows.shape[-1] - 6) // 2
     known = ((i, box) for i, item in enumerate(labels.tolist()) for box in item if box[0] != NOTHING)
     boxes = [(i, c, [x, y, u - x, v - y], (u - x) * (v - y), p) for i, (c, x, y, u, v, *p) in known]
     truth.dataset = {
@@ -330,22 +332,14 @@ def _judge(rows: np.ndarray, labels: np.ndarray, points: np.ndarray | None = Non
             for k, (i, c, corners, area, p) in enumerate(boxes)
         ],
     }
-    found = [
-        {"image_id": int(i) + 1, "bbox": [x, y, u - x, v - y], "score": s, "category_id": int(c) + 1}
-        for i, (x, y, u, v, s, c) in zip(*_kept(rows), strict=True)
-    ] or [{"image_id": 1, "bbox": [0, 0, 0, 0], "score": 0.0, "category_id": classes[0] + 1}]
-    if points is not None:
-        places = points[np.isfinite(rows[..., 4]) & (rows[..., 4] > 0)].reshape(-1, points.shape[-1] // 2, 2)
-        whole = np.concatenate([places, np.ones((*places.shape[:2], 1))], -1) if len(places) else np.zeros((1, 1, 3))
-        found = [
-            {key: each[key] for key in ("image_id", "score", "category_id")} | {"keypoints": p}
-            for each, p in zip(found, whole.reshape(len(whole), -1).tolist(), strict=True)
-        ]
+    nothing = [0.0] * 5 + [float(classes[0])] + [0.0] * 2 * points
+    found = [(i, row) for i, item in enumerate(rows.tolist()) for row in item if np.isfinite(row[4]) and row[4] > 0]
     with contextlib.redirect_stdout(io.StringIO()):
         truth.createIndex()
-        judge = COCOeval(truth, truth.loadRes(found), "bbox" if points is None else "keypoints")
-        if points is not None and points.shape[-1] // 2 != len(judge.params.kpt_oks_sigmas):
-            judge.params.kpt_oks_sigmas = np.full(points.shape[-1] // 2, SPREAD)
+        told = truth.loadRes([_told(i, row) for i, row in found or [(0, nothing)]])
+        judge = COCOeval(truth, told, "keypoints" if points else "bbox")
+        if points and points != len(judge.params.kpt_oks_sigmas):
+            judge.params.kpt_oks_sigmas = np.full(points, SPREAD)
         if not sizes:
             judge.params.areaRng, judge.params.areaRngLbl = judge.params.areaRng[:1], judge.params.areaRngLbl[:1]
         judge.params.maxDets = [found_boxes.MOST_FOUND]
@@ -353,12 +347,12 @@ def _judge(rows: np.ndarray, labels: np.ndarray, points: np.ndarray | None = Non
     return judge
 
 
-def _kept(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The images [k] and the rows [k, 6] of what is found."""
-    import numpy as np
-
-    there = np.isfinite(rows[..., 4]) & (rows[..., 4] > 0)
-    return np.nonzero(there)[0], rows[there]
+def _told(image: int, row: list[float]) -> dict[str, Any]:
+    """A detection as COCO has it: x1, y1, x2, y2, score, class, and x, y of its key points, which count then alone."""
+    x, y, u, v, score, kind, *places = row
+    pairs = zip(places[::2], places[1::2], strict=True)
+    form = {"keypoints": [n for x, y in pairs for n in (x, y, 1.0)]} if places else {"bbox": [x, y, u - x, v - y]}
+    return {"image_id": image + 1, "score": score, "category_id": int(kind) + 1, **form}
 
 
 def _precisions(images: list[Any], count: int) -> tuple[float, np.ndarray]:

@@ -183,56 +183,74 @@ def operators(how: Decode, shapes: Shapes, size: tuple[int, int], prefix: str) -
     _check_names(how, shapes)
     graph = Operators(prefix)
     grids, cells = _cells(how, shapes, size)
-    anchors = [len(each) for each in how.anchors] or [1] * len(grids)
-    count = len(cells.stride)
+    rows = _Rows(graph, how, shapes, len(cells.stride))
+    anything = 0  # scores, of which the first is that of there being something at all
+    if how.joined:
+        code, logits, classes = rows.parted()
+        anything = classes if how.head in ("yolov5", "yolox") else 0
+    else:
+        code, logits = rows.of("boxes", how.boxes, how.numbers)[0], rows.of("scores", how.scores)[0]
+    offsets = rows.of("offsets", how.offsets, COORDINATES)[0] if how.offsets else ""
+    _boxes(graph, how, cells, code, offsets)
+    _scores(graph, how, logits, anything, grids)
+    if how.points:
+        _points(graph, how, cells, rows.of("points", how.points, how.keypoints * (3 if how.head == "dfl" else 2))[0])
+    return graph
 
-    def rows(key: str, names: Sequence[str], channels: int) -> tuple[str, int]:
-        """Outputs as [n, k, channels], and these; 0: whatever they have."""
+
+@dataclass(frozen=True)
+class _Rows:
+    """Makes [n, k, numbers] of outputs; `count`: k."""
+
+    graph: Operators
+    how: Decode
+    shapes: Shapes
+    count: int
+
+    def of(self, key: str, names: Sequence[str], wanted: int = 0) -> tuple[str, int]:
+        """Outputs, one of each grid or one of all, as rows, and their numbers: `wanted`, or whatever they have."""
         made = []
         for i, name in enumerate(names):
-            shape = list(shapes[name])
-            if len(shape) > 3:  # numbers of all anchors before the plane, or [n, anchors, h, w, numbers]
-                wide, behind = shape[2] * shape[3], len(shape) == 5
-                each = shape[4] if behind else shape[1] // anchors[i]
-                split = graph.op(
-                    "Reshape", name, [0, anchors[i], wide, each] if behind else [0, anchors[i], each, wide]
-                )
-                turned = graph.op("Transpose", split, perm=[0, 2, 1, 3] if behind else [0, 3, 1, 2])
-                made.append(graph.op("Reshape", turned, [0, wide * anchors[i], each]))
-            elif len(shape) == 3 and shape[1] != count and shape[2] == count:
-                made.append(graph.op("Transpose", name, perm=[0, 2, 1]))
-                each = shape[1]
-            else:
-                made.append(name)
-                each = shape[-1]
-            if (channels and each != channels) or (len(shape) > 3 and shape[1] % anchors[i]):
-                of_all = f" {channels}" if channels else ""
-                check = "keypoints" if key == "points" else "anchors" if how.anchors else "head"
+            shape = self.shapes[name]
+            anchors = len(self.how.anchors[i]) if i < len(self.how.anchors) else 1
+            rows, numbers = self._of_grid(name, anchors) if len(shape) > 3 else self._of_all(name)
+            if (wanted and numbers != wanted) or (len(shape) > 3 and shape[1] % anchors):
+                of_all = f" {wanted}" if wanted else ""
+                check = "keypoints" if key == "points" else "anchors" if self.how.anchors else "head"
                 raise InputError(
-                    f"decode.{key}: '{name}' is {shape}; the head {how.head} has{of_all} numbers for each of "
-                    f"{anchors[i]} boxes of a cell; check {check}"
+                    f"decode.{key}: '{name}' is {list(shape)}; the head {self.how.head} has{of_all} numbers for each "
+                    f"of {anchors} boxes of a cell; check {check}"
                 )
-        return graph.op("Concat", *made, axis=1) if len(made) > 1 else made[0], each
+            made.append(rows)
+        return self.graph.op("Concat", *made, axis=1) if len(made) > 1 else made[0], numbers
 
-    anything = how.head in ("yolov5", "yolox") and how.joined  # a score of there being something at all
-    numbers = how.numbers
-    if how.joined:
-        whole, channels = rows("boxes", how.boxes, 0)
-        if channels <= numbers + anything:
+    def parted(self) -> tuple[str, str, int]:
+        """Of joined outputs what is of the boxes, and the scores, and how many these are."""
+        whole, channels = self.of("boxes", self.how.boxes)
+        numbers, name = self.how.numbers, self.how.boxes[0]
+        if channels <= numbers + (self.how.head in ("yolov5", "yolox")):
             raise InputError(
-                f"decode.boxes: '{how.boxes[0]}' is {list(shapes[how.boxes[0]])}: no scores stand behind the {numbers} "
-                "numbers of a box; name their outputs as scores"
+                f"decode.boxes: '{name}' is {list(self.shapes[name])}: no scores stand behind the {numbers} numbers of "
+                "a box; name their outputs as scores"
             )
-        code, logits = graph.columns(whole, 0, numbers), graph.columns(whole, numbers, channels)
-    else:
-        code, channels = rows("boxes", how.boxes, numbers)
-        logits, _ = rows("scores", how.scores, 0)
-    offsets = rows("offsets", how.offsets, COORDINATES)[0] if how.offsets else ""
-    _boxes(graph, how, cells, code, offsets)
-    _scores(graph, how, logits, channels - numbers if anything else 0, grids)
-    if how.points:
-        _points(graph, how, cells, rows("points", how.points, how.keypoints * (3 if how.head == "dfl" else 2))[0])
-    return graph
+        parts = self.graph.columns(whole, 0, numbers), self.graph.columns(whole, numbers, channels)
+        return *parts, channels - numbers
+
+    def _of_grid(self, name: str, anchors: int) -> tuple[str, int]:
+        """Of [n, anchors * numbers, h, w], or [n, anchors, h, w, numbers]."""
+        shape, last = self.shapes[name], len(self.shapes[name]) == 5
+        cells, numbers = shape[2] * shape[3], shape[4] if last else shape[1] // anchors
+        sizes = [0, anchors, cells, numbers] if last else [0, anchors, numbers, cells]
+        turned = self.graph.op(
+            "Transpose", self.graph.op("Reshape", name, sizes), perm=[0, 2, 1, 3] if last else [0, 3, 1, 2]
+        )
+        return self.graph.op("Reshape", turned, [0, cells * anchors, numbers]), numbers
+
+    def _of_all(self, name: str) -> tuple[str, int]:
+        """Of [n, k, numbers], or [n, numbers, k]."""
+        _, first, last = self.shapes[name]
+        turned = first != self.count and last == self.count
+        return (self.graph.op("Transpose", name, perm=[0, 2, 1]), first) if turned else (name, last)
 
 
 def _cells(how: Decode, shapes: Shapes, size: tuple[int, int]) -> tuple[list[tuple[int, int]], _Cells]:
