@@ -309,7 +309,7 @@ def _found(outputs: Arrays) -> np.ndarray:
 
 
 def _judge(rows: np.ndarray, labels: np.ndarray, sizes: bool = False) -> Any:
-    """COCOeval with its matches of each class and image: of boxes, or of key points where rows have 2 m more numbers."""
+    """COCOeval with its matches by class and image: of boxes, or of key points where rows have 2 m more numbers."""
     try:
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
