@@ -78,8 +78,9 @@ def of_boxes(
             raise InputError(told[0])
         told += [said] if detect.unit and (said := detection_layout.doubt_of_unit(placed, layout)) else []
         return told + _of_scores(placed, layout, asked) + _unread(placed, layout)
-    found = detections.layout_of(outputs, None)
-    return [said] if (said := detection_layout.doubt(placed)) else _unread(placed, found) if found else []
+    found = detection_layout.find(placed, None)
+    told = [said] if (said := detection_layout.doubt(placed)) else []
+    return told + (_unread(placed, found) if found else [])
 
 
 def _of_scores(outputs: Mapping[str, np.ndarray], layout: detection_layout.Layout, asked: Asked) -> list[str]:
