@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from edgecompress.commands.compare import ComparisonRequest, compare
     from edgecompress.commands.deploy import deploy
     from edgecompress.commands.diagnose import Diagnosis, DiagnosisRequest, diagnose
+    from edgecompress.commands.diff import Diff, diff
     from edgecompress.commands.job_run import Result
     from edgecompress.commands.profile import profile
     from edgecompress.commands.verify import verify
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         "ComparisonRequest",
         "Diagnosis",
         "DiagnosisRequest",
+        "Diff",
         "EdgeError",
         "InputError",
         "Options",
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
         "compare",
         "deploy",
         "diagnose",
+        "diff",
         "package",
         "profile",
         "search",
@@ -60,6 +63,7 @@ _HOMES = {
     "commands.compare": ("ComparisonRequest", "compare"),
     "commands.deploy": ("deploy",),
     "commands.diagnose": ("Diagnosis", "DiagnosisRequest", "diagnose"),
+    "commands.diff": ("Diff", "diff"),
     "commands.job_run": ("Result",),
     "commands.profile": ("profile",),
     "commands.verify": ("verify",),

@@ -191,6 +191,14 @@ class RuntimePlugin(Step):
     facts["taps"], in the order of computing: "output" (a spec's name), "operator" and "type" as the format has them,
     "dtype" as it is held, "layout" ("NHWC" or ""), "module" (of the torch net, or ""); "tensor", the
     name of what it answers, where the file gives it one."""
+    watched: Callable[[Request], Artifact] | None = None
+    """The input "model" with all real numbers that it computes as further outputs, its own ones first and unchanged:
+    what `diff` aligns. facts["values"]: [[output, value]]; facts["graph"]: its operators, as core.watched_graph has
+    them."""
+    foreign: Callable[[Request], Artifact] | None = None
+    """The user's file or folder `request.options["path"]` of FORMAT as an artifact, for `diff`; by default `read`."""
+    foreign_suffix: str = ""
+    """The suffix of what `foreign` takes."""
     count: Callable[[Artifact, int], Graph] | None = None
     """The operators of one run of a batch, an op_counts.Graph: for `analyze`, the roofline and the energy model."""
     operations: Callable[[Artifact], Sequence[Operation]] | None = None

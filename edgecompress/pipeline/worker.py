@@ -24,6 +24,7 @@ from edgecompress.pipeline.store import observed_digest
 from edgecompress.pipeline.worker_protocol import StageRequest
 
 Say = Callable[[Mapping[str, Json]], None]
+READERS = ("read", "foreign", "watched")  # functions of runtimes whose options are not those of their exports
 YOUNG = 50_000  # objects between two looks for garbage: with Python's 700 a quarter of an import of torch is such looks
 
 
@@ -69,7 +70,7 @@ def _speaker() -> Say:
 def _call(stage_request: StageRequest, say: Say) -> None:
     user_folders.append(stage_request["path"])
     module, function = registry.call(stage_request["call"])
-    own = registry.step(stage_request["call"]).options if function != "read" else None
+    own = registry.step(stage_request["call"]).options if function not in READERS else None
     options = config.build(own, stage_request["options"], stage_request["stage"]) if own else stage_request["options"]
     request = Request(
         inputs={role: Artifact.read(Path(path)) for role, path in stage_request["inputs"].items()},

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.json import Json
 from edgecompress.core.model import Artifact, Request, TensorSpec
-from edgecompress.engines.litert import model_edits, model_file
+from edgecompress.core.watched_graph import WatchedOperator, attributes, written
+from edgecompress.engines.litert import model_edits, model_file, weights
 from edgecompress.engines.litert.model_file import Subgraph, TfliteOperator
 
 FILE = "model.tflite"
@@ -71,6 +72,59 @@ def tapped(request: Request) -> Artifact:
     facts = {"taps": [_about(layer, graph) for layer in layers]}
     outputs = (*model.outputs, *(layer.spec for layer in layers))
     return Artifact(request.out, model.kind, model.inputs, outputs, facts).write()
+
+
+def watched(request: Request) -> Artifact:
+    """The input "model" with each real number of its first graph as a further output; see core.watched_graph.
+
+    Raises StageFailed for a damaged file.
+    """
+    model = request.model
+    file = model.file(".tflite")
+    data = file.read_bytes()
+    try:
+        model_file.check(data, file.name)
+    except InputError as error:
+        raise StageFailed(str(error)) from error
+    graph, tables = model_file.graph(data), weights.tables_in(data)
+    first, alive = tables.subgraphs[0], set(graph.inputs)
+    named = [f"{number} {spec.name}" for number, spec in enumerate(graph.tensors)]
+    images, ends = _images(graph), dict(zip(graph.outputs, (spec.name for spec in model.outputs), strict=False))
+    operators, specs, numbers = list[WatchedOperator](), list[TensorSpec](), dict[str, int]()
+    for node, table in zip(graph.nodes, first.operators, strict=True):
+        if alive.isdisjoint(node.reads):
+            continue
+        alive.update(node.writes)
+        options = vars(table.builtinOptions) if table.builtinOptions is not None else {}
+        made = graph.tensors[node.writes[0]].name if node.writes else ""
+        operators.append(
+            WatchedOperator(
+                made or f"{node.type}:{node.place}",
+                node.type,
+                tuple(named[n] for n in node.reads if n in alive),
+                tuple(named[n] for n in node.writes),
+                tuple(named[n] for n in node.reads if n >= 0 and n not in alive),
+                attributes({**options, **_held(node, graph)}),
+                module_of(made, node.type),
+            )
+        )
+        for number in node.writes:
+            spec = graph.tensors[number]
+            if number not in ends and (spec.dtype.startswith("float") or spec.quantization is not None):
+                specs.append(replace(spec, name=f"value_{len(specs)}", layout="NHWC" if number in images else ""))
+                numbers[specs[-1].name] = number
+    (request.out / FILE).write_bytes(model_edits.with_layer_outputs(data, numbers))
+    own = [(name, named[number]) for number, name in ends.items()]
+    values = [*own, *((name, named[number]) for name, number in numbers.items())]
+    told = written(request.out, values, own, operators, weights.constants(tables, named))
+    return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {**told}).write()
+
+
+def _held(node: TfliteOperator, graph: Subgraph) -> dict[str, str]:
+    """The narrowest type of what an operator reads, where that is no real number."""
+    types = [graph.tensors[n].dtype for n in node.reads if n >= 0]
+    narrow = next((t for t in ("int4", "int8", "uint8", "int16", "float16") if t in types), "")
+    return {"held": narrow} if narrow else {}
 
 
 # --------------------------------------------------------------------------- where layers end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgecompress.core.model import Artifact
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ai_edge_litert import schema_py_generated as schema
 
 MATRIX = 2
+NUMBERS = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64")
 FEWER_BITS = ("int4", "uint4", "int2", "uint2")
 
 
@@ -26,13 +27,18 @@ def of(model: Artifact) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _tables(model: Artifact) -> schema.ModelT:
-    """The tables of a .tflite file, sound ones, with the buffers that lie behind them. Raises InputError."""
-    import numpy as np
-    from ai_edge_litert import schema_py_generated as schema
-
+    """The tables of a .tflite file, sound ones. Raises InputError."""
     file = model.file(".tflite")
     data = file.read_bytes()
     model_file.check(data, file.name)
+    return tables_in(data)
+
+
+def tables_in(data: bytes) -> schema.ModelT:
+    """The tables of a valid file, with the buffers that lie behind them."""
+    import numpy as np
+    from ai_edge_litert import schema_py_generated as schema
+
     tables = schema.ModelT.InitFromPackedBuf(data, 0)
     for buffer in tables.buffers:
         if buffer.offset > 1:  # 0 and 1: its data are in the tables
@@ -66,6 +72,25 @@ def _array(tensor: schema.TensorT, buffer: schema.BufferT) -> np.ndarray | None:
     array = np.frombuffer(bytes(buffer.data), dtype).reshape(tensor.shape)
     zero = tensor.quantization.zeroPoint if tensor.quantization is not None else None
     return array if zero is None or dtype.startswith("float") else array.astype(np.int32) - int(zero[0])
+
+
+def constants(tables: schema.ModelT, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The constants of the first graph by the names of its tensors, real: scales and zero points applied."""
+    import numpy as np
+
+    found = {}
+    for name, tensor in zip(names, tables.subgraphs[0].tensors, strict=True):
+        dtype, buffer = model_file.TYPE_NAMES[tensor.type], tables.buffers[tensor.buffer]
+        if buffer.data is None or tensor.sparsity is not None or dtype not in NUMBERS or not len(buffer.data):
+            continue
+        array = np.frombuffer(bytes(buffer.data), dtype).reshape(() if tensor.shape is None else tensor.shape)
+        q = tensor.quantization
+        if q is not None and q.scale is not None and len(q.scale) and dtype != "int64":
+            shape = [len(q.scale) if a == q.quantizedDimension and len(q.scale) > 1 else 1 for a in range(array.ndim)]
+            zero, scale = (np.asarray(each, np.float32).reshape(shape) for each in (q.zeroPoint, q.scale))
+            array = (array.astype(np.float32) - zero) * scale
+        found[name] = array
+    return found
 
 
 def stored(model: Artifact) -> Iterator[tuple[str, np.ndarray | None]]:

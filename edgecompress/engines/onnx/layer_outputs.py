@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed, first_line
 from edgecompress.core.model import Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.watched_graph import WatchedOperator, attributes, written
 from edgecompress.engines.onnx import external
 from edgecompress.engines.onnx.session import CPU, options
 
@@ -169,6 +170,28 @@ class _OnnxGraph:
         words = {"operator": self.name(nodes[0]), "type": str(nodes[0].op_type)}
         return {**words, "layout": "", "module": next(modules, "")}
 
+    def told(self, node: onnx.NodeProto) -> WatchedOperator:
+        """A node as `diff` reads it; a constant that others compute from the file's has that one's name."""
+        import onnx
+
+        constants, todo = list[str](), [str(t) for t in node.input if t and t not in self.live]
+        while todo:
+            tensor = todo.pop(0)
+            maker = self.makers.get(tensor)
+            todo += [str(t) for t in maker.input[:1]] if maker is not None else []
+            constants += [] if maker is not None and maker.input else [tensor]
+        kept = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if not a.HasField("g")}
+        words = self.words([node])
+        return WatchedOperator(
+            words["operator"],
+            words["type"],
+            tuple(str(t) for t in [*node.input, *_read_inside(node)] if t in self.live),
+            tuple(str(t) for t in node.output if t in self.live),
+            tuple(constants),
+            attributes(kept),
+            words["module"],
+        )
+
     def _sources(self, tensor: str) -> list[str]:
         """The constant, perhaps dequantized, that one node alone reads."""
         maker = self.makers.get(tensor)
@@ -288,3 +311,41 @@ def _hand_out(graph: onnx.GraphProto, layer: _OnnxLayerOutput, name: str, place:
         graph.initializer.append(numpy_helper.from_array(np.array(place.how, np.int64), f"{name}_shape"))
         graph.node.append(helper.make_node("Reshape", [inner, f"{name}_shape"], [name], name))
     graph.output.append(onnx.ValueInfoProto(name=name))
+
+
+# --------------------------------------------------------------------------- every value
+
+
+def watched(request: Request) -> Artifact:
+    """The input "model" with each real number that it computes as a further output; see core.watched_graph.
+
+    The kernels are those of each operator alone: ONNX Runtime fuses nothing whose inner values are handed out. Raises
+    StageFailed where it does not run so.
+    """
+    import onnx
+    from onnx import helper
+
+    model = request.model
+    proto = external.load(model.file(".onnx"))
+    graph = _OnnxGraph(proto.graph)
+    made = [str(t) for node in proto.graph.node for t in node.output if t in graph.live and t not in graph.ends]
+    typed = {value.name: FLOATS.get(value.type, "") for value in _session(proto, made).get_outputs()}
+    operators = [graph.told(node) for node in proto.graph.node if graph.live & {*node.output}]
+    ends = [(spec.name, spec.name) for spec in model.outputs]
+    values, specs = [*ends], list[TensorSpec]()
+    for tensor in filter(typed.get, made):
+        name = f"value_{len(specs)}"
+        proto.graph.node.append(helper.make_node("Identity", [tensor], [name], name))
+        proto.graph.output.append(onnx.ValueInfoProto(name=name))
+        specs.append(TensorSpec(name, (), typed[tensor]))
+        values.append((name, tensor))
+    onnx.save_model(proto, request.out / FILE)
+    held = {each.name: onnx.numpy_helper.to_array(each) for each in proto.graph.initializer}
+    held |= {
+        str(node.output[0]): onnx.numpy_helper.to_array(a.t)
+        for node in proto.graph.node
+        for a in node.attribute
+        if node.op_type == "Constant" and a.name == "value"
+    }
+    told = written(request.out, values, ends, operators, held)
+    return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {**told}).write()

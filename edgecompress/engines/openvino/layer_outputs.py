@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgecompress.core.errors import StageFailed
 from edgecompress.core.model import OPEN, Artifact, Dim, Request, Shape, TensorSpec
+from edgecompress.core.watched_graph import WatchedOperator, attributes, written
 from edgecompress.engines.openvino import ir
 
 if TYPE_CHECKING:
@@ -52,12 +53,53 @@ def tapped(request: Request, net: openvino.Model, compiled: openvino.CompiledMod
             name = f"tap_{len(rows):03d}_{UNSAFE.sub('_', words['operator'])[:80]}"
             port.get_tensor().add_names({name})
             net.add_outputs([port])
-            specs.append(TensorSpec(name, _shape(port), FLOATS[port.get_element_type().get_type_name()]))
+            specs.append(TensorSpec(name, shape_of(port), FLOATS[port.get_element_type().get_type_name()]))
             rows.append({"output": name, **words})
     if not rows:
         raise StageFailed(f"runtime openvino: no layer output of {model.path} can be read: none is a float tensor")
     ir.save(net, request.out)
     return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
+
+
+def watched(request: Request, net: openvino.Model) -> Artifact:
+    """The input "model", read as `net`, with each real number that it computes as an output; see core.watched_graph."""
+    model, nodes = request.model, net.get_ordered_ops()
+    live, results = _live(nodes), [result.input_value(0) for result in net.get_results()]
+    ends = [(spec.name, _value(port)) for spec, port in zip(model.outputs, results, strict=True)]
+    values, specs, operators = list[tuple[str, str]](), list[TensorSpec](), list[WatchedOperator]()
+    for node in nodes:
+        kind, name = node.get_type_name(), node.get_friendly_name()
+        if name not in live or kind in ("Parameter", "Result"):
+            continue
+        reads, constants = list[str](), list[str]()
+        for port in node.input_values():
+            maker = port.get_node()
+            if maker.get_friendly_name() in live:
+                reads.append(_value(port))
+            while maker.get_friendly_name() not in live and maker.get_type_name() != "Constant":
+                if not (above := maker.input_values()):
+                    break
+                maker = above[0].get_node()
+            constants += [maker.get_friendly_name()] if maker.get_type_name() == "Constant" else []
+        made = tuple(_value(port) for port in node.outputs())
+        operators.append(WatchedOperator(name, kind, tuple(reads), made, tuple(constants), attributes(node.get_attributes())))
+        for port in node.outputs():
+            if port.get_element_type().get_type_name() in FLOATS:
+                specs.append(TensorSpec(f"value_{len(specs)}", (), FLOATS[port.get_element_type().get_type_name()]))
+                values.append((specs[-1].name, _value(port)))
+    ports = {_value(port): port for node in nodes for port in node.outputs()}
+    for output, value in values:
+        port = _of_its_own(ports[value])
+        port.get_tensor().add_names({output})
+        net.add_outputs([port])
+    held = {n.get_friendly_name(): n.get_data() for n in nodes if n.get_type_name() == "Constant"}
+    ir.save(net, request.out)
+    told = written(request.out, values, ends, operators, held)
+    return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {**told}).write()
+
+
+def _value(port: openvino.Output) -> str:
+    return f"{port.get_node().get_friendly_name()}:{port.get_index()}"
 
 
 def _words(layer: _OpenvinoLayerOutput) -> dict[str, str]:
@@ -162,11 +204,13 @@ def _by_item(port: openvino.Output, batch: int) -> openvino.PartialShape:
     return ops.reshape(port, [batch, dims[0] // batch, *dims[1:]], False).output(0)
 
 
-def _shape(port: openvino.Output) -> Shape:
+def shape_of(port: openvino.Output) -> Shape:
+    """The sizes of a port; a first axis of any size is the batch."""
+
     def size(axis: int, dim: openvino.Dimension) -> int | Dim:
         if dim.is_static:
             return int(dim.get_length())
-        return Dim(f"axis_{axis}", dim.get_min_length(), dim.get_max_length() if dim.get_max_length() > 0 else OPEN)
+        return Dim(f"axis_{axis}" if axis else "batch", dim.get_min_length(), dim.get_max_length() if dim.get_max_length() > 0 else OPEN)
 
     return tuple(size(axis, dim) for axis, dim in enumerate(port.get_partial_shape()))
 

@@ -8,8 +8,9 @@ An op, or an input, a type or a mode of one, that the interpreter does not know 
 """
 
 from edgecompress.engines.coreml.mil.layer_outputs import AddedOutput
+from edgecompress.engines.coreml.mil.layer_outputs import watched as write_watched
 from edgecompress.engines.coreml.mil.layer_outputs import write as write_with_layer_outputs
 from edgecompress.engines.coreml.mil.program import Port, Program
 from edgecompress.engines.coreml.mil.reader import load
 
-__all__ = ["AddedOutput", "Port", "Program", "load", "write_with_layer_outputs"]
+__all__ = ["AddedOutput", "Port", "Program", "load", "write_watched", "write_with_layer_outputs"]

@@ -9,12 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgecompress.core.watched_graph import WatchedOperator, attributes
 from edgecompress.engines.coreml import package
 from edgecompress.engines.coreml.mil.dtypes import BY_NAME, BY_NUMBER, Dtype
-from edgecompress.engines.coreml.mil.values import Declared, declared
+from edgecompress.engines.coreml.mil.values import Declared, constant, declared
+from edgecompress.engines.coreml.mil.weights import Blob
 from edgecompress.formats import mlpackage
 
 if TYPE_CHECKING:
+    import numpy as np
     from coremltools.proto import MIL_pb2, Model_pb2
 
 VIEWS = {  # the same numbers, some of them, or zeros around them
@@ -60,6 +63,34 @@ def write(source: Path, target: Path) -> list[AddedOutput]:
     shutil.copytree(source, target)
     (target / mlpackage.MODEL).write_bytes(model.SerializeToString(deterministic=True))
     return added
+
+
+def watched(source: Path, target: Path) -> tuple[list[AddedOutput], list[WatchedOperator], dict[str, np.ndarray]]:
+    """Copies a package to `target` with each real number as an output; its live operators, and its constants."""
+    model, weights = package.read(source)
+    graph, blob = _BlockGraph(*package.main_function(source, model)), Blob(weights)
+    live, operators, constants = {value.name for value in graph.function.inputs}, [], {}
+    added = list[AddedOutput]()
+    with package.parsed(source):
+        for op in list(graph.block.operations):
+            reads, made = list(_reads(op)), tuple(out.name for out in op.outputs)
+            if op.type == "const":
+                _, value = constant(made[0], op.attributes["val"], blob)
+                constants |= {made[0]: value.float().numpy() if value.is_floating_point() else value.numpy()} if not isinstance(value, str) else {}
+            if live.isdisjoint(reads):
+                continue
+            live.update(made)
+            inputs = {name: [b.name for b in argument.arguments] for name, argument in op.inputs.items()}
+            told = {name: constants[names[0]] for name, names in inputs.items() if names and names[0] in constants}
+            from_constants = [n for names in inputs.values() for n in names if n not in live]
+            origin = [next(iter(_reads(graph.makers[n])), n) if n in graph.makers and graph.makers[n].type != "const" else n for n in from_constants]
+            operators.append(
+                WatchedOperator(made[0], op.type, tuple(r for r in reads if r in live), made, tuple(origin), attributes(told))
+            )
+            added += [_added(model, graph, op, op)] if _is_float(op) else []
+    shutil.copytree(source, target)
+    (target / mlpackage.MODEL).write_bytes(model.SerializeToString(deterministic=True))
+    return added, operators, constants
 
 
 @dataclass(frozen=True)

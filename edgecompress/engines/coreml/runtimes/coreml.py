@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import platform
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgecompress.core.errors import InputError, StageFailed
 from edgecompress.core.model import Artifact, Dim, Request, TensorSpec
-from edgecompress.engines.coreml import convert, translations
+from edgecompress.core.watched_graph import written
+from edgecompress.data import declared_ends
+from edgecompress.engines.coreml import convert, package, translations
 from edgecompress.formats import (
     mlpackage,
     torch_decompositions,
@@ -270,6 +274,42 @@ def tapped(request: Request) -> Artifact:
             "inputs"
         )
     return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {"taps": rows}).write()
+
+
+def watched(request: Request) -> Artifact:
+    """The input "model" with every real number that it computes as a further output."""
+    from edgecompress.engines.coreml import mil
+
+    model = request.model
+    added, operators, constants = mil.write_watched(model.path / convert.FILE, request.out / convert.FILE)
+    specs = tuple(TensorSpec(each.output, each.shape, each.dtype) for each in added)
+    values = [(each.output, each.operator) for each in added]
+    words = mlpackage.names([s.name for s in model.inputs], [s.name for s in model.outputs])["outputs"]
+    ends = [(spec.name, word) for spec, word in zip(model.outputs, words, strict=True)]
+    told = written(request.out, values, ends, operators, constants)
+    return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {**told}).write()
+
+
+FOREIGN_SUFFIX = ".mlpackage"
+
+
+def foreign(request: Request) -> Artifact:
+    """The user's package, copied; raises InputError for one that is damaged or no program of fixed shapes."""
+    from edgecompress.engines.coreml import mil
+
+    folder = Path(request.options["path"])
+    program = mil.load(folder)
+    sides = []
+    for ports in (program.inputs, program.outputs):
+        if name := next((name for name, port in ports.items() if None in port.shape), ""):
+            raise InputError(f"{folder}: '{name}' has an axis of no fixed size; convert it with fixed shapes")
+        sides.append(tuple(TensorSpec(n, tuple(d or 1 for d in p.shape), p.dtype) for n, p in ports.items()))
+    for part in ("Manifest.json", mlpackage.MODEL, mlpackage.MODEL.parent / package.WEIGHTS):
+        if (file := package.inside(folder, Path(part))).is_file():
+            copy = request.out / convert.FILE / part
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+    return Artifact(request.out, FORMAT, *declared_ends.of(*sides, {}, str(folder))).write()
 
 
 def _batch_first(shape: Sequence[int], batch: int) -> tuple[int, ...] | None:

@@ -15,9 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from edgecompress.core import plain_file
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.json import Json
-from edgecompress.core.model import Artifact, Request
+from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import declared_ends
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.executorch import coreml_delegate, etdump, layer_outputs, native, pte, xnnpack
 from edgecompress.formats import (
@@ -46,6 +48,8 @@ READS: tuple[str, ...] = ("program",)
 
 FILE = "model.pte"
 METHOD = "forward"
+LARGEST = 4 << 30  # bytes of a user's file
+SCALARS = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "", "", "", "bool")
 BESIDE = ("aten::max", "aten::min")  # what ExecuTorch takes, though it is not of torch's core
 WARM_RUNS = 3  # of the per-operator pass, left out of its medians
 SHAPES = "executorch_prim::"  # arithmetic on sizes and views without a copy: no delegate takes these, none needs to
@@ -102,6 +106,32 @@ def tapped(request: Request) -> Artifact:
         )
     facts = _lower(program, model.facts["backend"], request.out / FILE)
     return Artifact(request.out, FORMAT, model.inputs, (*model.outputs, *specs), {**facts, "taps": rows}).write()
+
+
+FOREIGN_SUFFIX = ".pte"
+
+
+def foreign(request: Request) -> Artifact:
+    """The user's program, copied; raises InputError for one that this build cannot run, or that takes no tensors."""
+    file = Path(request.options["path"])
+    (request.out / FILE).write_bytes(plain_file.read(file, LARGEST))
+    try:
+        program, _ = _loaded(request.out / FILE)
+        meta = program.method_meta(METHOD)
+        sides = [
+            [tensor(i) for i in range(count)]
+            for tensor, count in (
+                (meta.input_tensor_meta, meta.num_inputs()),
+                (meta.output_tensor_meta, meta.num_outputs()),
+            )
+        ]
+    except (StageFailed, RuntimeError) as error:
+        raise InputError(f"{file}: {first_line(error)}; export it again") from error
+    inputs, outputs = (
+        tuple(TensorSpec(f"{what}_{i}", tuple(t.sizes()), SCALARS[t.dtype()]) for i, t in enumerate(side))
+        for what, side in zip(("input", "output"), sides, strict=True)
+    )
+    return Artifact(request.out, FORMAT, *declared_ends.of(inputs, outputs, {}, str(file))).write()
 
 
 def _program(model: Artifact) -> tuple[torch.export.ExportedProgram, dict[str, Json]]:

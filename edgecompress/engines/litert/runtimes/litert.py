@@ -484,6 +484,11 @@ def tapped(request: Request) -> Artifact:
     return layer_outputs.tapped(request)
 
 
+def watched(request: Request) -> Artifact:
+    """The file once more, with every real number that it computes as a further output."""
+    return layer_outputs.watched(request)
+
+
 class LitertSession(session.TfliteSession):
     """A file opened by LiteRT."""
 

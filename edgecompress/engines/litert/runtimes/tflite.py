@@ -39,6 +39,11 @@ def tapped(request: Request) -> Artifact:
     return layer_outputs.tapped(request)
 
 
+def watched(request: Request) -> Artifact:
+    """The file once more, with every real number that it computes as a further output."""
+    return layer_outputs.watched(request)
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> session.TfliteSession:
     """A session on `threads` threads of the CPU. Raises CheckFailed: the file needs a newer runtime, and for what."""
     from tflite_runtime import interpreter

@@ -336,3 +336,8 @@ def empty(folder: Path) -> Artifact:
 def tapped(request: Request) -> Artifact:
     """The input "model" with the outputs of its layers as further outputs; facts: {"taps": [row]}."""
     return layer_outputs.tapped(request)
+
+
+def watched(request: Request) -> Artifact:
+    """The input "model" with every real number that it computes as a further output."""
+    return layer_outputs.watched(request)

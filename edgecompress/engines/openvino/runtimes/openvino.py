@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import engine_settings
-from edgecompress.core.errors import StageFailed, first_line
+from edgecompress.core import catalog, engine_settings
+from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import Artifact, Request, TensorSpec
+from edgecompress.data import declared_ends
 from edgecompress.device.input_buffers import InputBuffers
 from edgecompress.engines.openvino import ir, layer_outputs
 from edgecompress.formats import empty_model
@@ -99,6 +100,36 @@ def tapped(request: Request) -> Artifact:
             f"runtime openvino: the layer outputs cannot be added to the model: {first_line(error)}"
         ) from error
     return layer_outputs.tapped(request, net, compiled)
+
+
+def watched(request: Request) -> Artifact:
+    """The input "model" with every real number that it computes as a further output."""
+    return layer_outputs.watched(request, _openvino().Core().read_model(request.model.file(".xml")))
+
+
+FOREIGN_SUFFIX = ".xml"
+
+
+def foreign(request: Request) -> Artifact:
+    """The user's IR, its .bin beside it; raises InputError for one that OpenVINO cannot read."""
+    openvino, file = _openvino(), Path(request.options["path"])
+    catalog.check_file(file, "model file")
+    try:
+        net = openvino.Core().read_model(file)
+        openvino.Core().compile_model(net, "CPU", {THREADS: 1, **SETTINGS})
+    except RuntimeError as error:
+        raise InputError(f"{file}: OpenVINO cannot read it: {first_line(error)}; its .bin must lie beside it") from error
+    for number, port in enumerate((*net.inputs, *net.outputs)):
+        if not port.get_names():
+            port.get_tensor().set_names({f"value_of_{number}"})
+    inputs, outputs = (tuple(map(_spec, side)) for side in (net.inputs, net.outputs))
+    ir.save(net, request.out)
+    return Artifact(request.out, FORMAT, *declared_ends.of(inputs, outputs, {}, str(file))).write()
+
+
+def _spec(port: openvino.Output) -> TensorSpec:
+    dtype = str(port.get_element_type().to_dtype().name)
+    return TensorSpec(port.get_any_name(), layer_outputs.shape_of(port), dtype)
 
 
 def count(artifact: Artifact, batch: int) -> operator_graph.Graph:

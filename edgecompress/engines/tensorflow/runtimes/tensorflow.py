@@ -249,6 +249,13 @@ def operations(artifact: Artifact) -> list[Operation]:
     return tensorflow_operations.operations(artifact)
 
 
+def watched(request: Request) -> Artifact:
+    """The input "model" with every real number that it computes as a further output."""
+    from edgecompress.engines.tensorflow import layer_outputs
+
+    return layer_outputs.watched(request)
+
+
 def open(artifact: Artifact, threads: int, profile: bool = False) -> TensorflowSession:
     """A session on `threads` threads of the CPU."""
     return TensorflowSession(artifact, threads)

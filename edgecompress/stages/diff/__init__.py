@@ -1,0 +1,46 @@
+"""Holds two models against each other on the same items: outputs, inner values, the first operator that departs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgecompress.core.model import Artifact, Request
+from edgecompress.data import tensors
+from edgecompress.stages.diff import answer, sides
+
+if TYPE_CHECKING:
+    import numpy as np
+
+KIND = "diff"
+
+
+def run(request: Request) -> Artifact:
+    """The stage: {"a", "b": the models, "watched_a", "watched_b" (of files), "items_a", "items_b"} -> "diff".
+
+    "items_b" is what `ends` made of A's. options: "runtime_a", "runtime_b" ("" of a torch program), "split", "items".
+    Raises StageFailed where a runtime does not run one of them, InputError where their outputs have other sizes.
+    """
+    with tempfile.TemporaryDirectory(dir=request.out) as scratch:
+        both = [_side(request, which, Path(scratch) / which) for which in ("a", "b")]
+        request.progress(0.6, "aligning")
+        facts = answer.facts(both[0], both[1], request.inputs["items_b"].facts)
+    return Artifact(request.out, KIND, facts=facts).write()
+
+
+def _side(request: Request, which: str, out: Path) -> sides.Side:
+    options, model = request.options, request.inputs[which]
+    request.progress(0.0 if which == "a" else 0.3, f"running {which.upper()}")
+    samples = request.inputs[f"items_{which}"]
+    if not (runtime := options[f"runtime_{which}"]):
+        return sides.of_program(model, _runs(request, model, samples), out)
+    watched = request.inputs.get(f"watched_{which}", model)
+    sides.ask(request, watched, samples, runtime, out)
+    return sides.of_file(watched, [spec.name for spec in model.outputs], out / "values", options["split"])
+
+
+def _runs(request: Request, model: Artifact, samples: Artifact) -> Iterator[Mapping[str, np.ndarray]]:
+    batch = request.inputs["items_b"].facts["batch"]
+    return tensors.batches(samples, request.options["split"], batch, request.options["items"], model)

@@ -1,0 +1,287 @@
+"""What `diff` says of two models that ran: their outputs, what is aligned, where they depart, the kind of fault."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from edgecompress.core.errors import InputError
+from edgecompress.stages.diagnose.noise import Power
+from edgecompress.stages.diff import departure, kinds, match
+from edgecompress.stages.diff.ends import EndFacts
+from edgecompress.stages.diff.match import Pair
+from edgecompress.stages.diff.sides import Side
+from edgecompress.stages.diff.words import WEIGHTED, family
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgecompress.core.watched_graph import WatchedOperator
+
+WORST = 3  # items that are named
+FUSED = 6  # operators that another format may have as one
+LISTED = 40  # operators without a counterpart that are listed
+
+
+class OutputDiff(TypedDict):
+    """An output of both: its SQNR in dB (None: equal to the bit), the largest difference, the items farthest apart."""
+
+    a: str
+    b: str
+    sqnr_db: float | None
+    largest: float
+    range: float
+    worst: list[int]
+
+
+def facts(a: Side, b: Side, ends: EndFacts, names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
+    """The whole answer as plain data."""
+    precision = "int8" if a.quantized or b.quantized else "float16" if a.half or b.half else "float32"
+    rows, near = _outputs(a, b, ends["outputs"])
+    nearest, aligned = match.pairs(a, b)
+    limit = departure.limit([pair.near_db for pair in nearest.values()], precision)
+    unlike = [row for row in rows if row["sqnr_db"] is not None and row["sqnr_db"] < limit]
+    answer: dict[str, Any] = {
+        "precision": precision,
+        "limit_db": limit,
+        "outputs": rows,
+        "assumed": ends["assumed"],
+        "first": None,
+        "kind": "",
+        "says": "",
+        "do": "",
+    }
+    least = limit + departure.STRICTER_DB[precision]
+    equal_a = departure.equal_values(a, {key: pair.near_db for key, pair in nearest.items()}, precision, least)
+    back = _nearest_of_b(nearest, aligned)
+    equal_b = departure.equal_values(b, back, precision, least)
+    answer["aligned"] = _aligned(a, b, nearest, aligned, equal_a, equal_b)
+    answer |= _verdict(unlike, rows, near)
+    if unlike and not answer["kind"]:
+        found = _departure(a, b, [row["a"] for row in unlike], ends["outputs"], (nearest, aligned), (equal_a, equal_b), precision)
+        if found is not None:
+            answer |= _first(a, b, found, precision)
+    answer["graph"] = _graphs(a, b, aligned, answer["first"])
+    return answer
+
+
+# --------------------------------------------------------------------------- outputs
+
+
+def _outputs(a: Side, b: Side, pairs: Mapping[str, str]) -> tuple[list[OutputDiff], dict[tuple[str, str], float]]:
+    """A row for each output of both, and how near each of A's is to each of B's, in dB."""
+    rows, near = list[OutputDiff](), dict[tuple[str, str], float]()
+    for name, other in pairs.items():
+        for second in pairs.values():
+            if (laid := _laid(a.outputs[name], b.outputs[second])) is None:
+                continue
+            power = Power()
+            power.add(a.outputs[name], laid)
+            near[name, second] = 200.0 if power.sqnr_db is None and not power.noise else power.sqnr_db or -200.0
+            if second == other:
+                rows.append(_row(name, other, a.outputs[name], laid, power))
+        if (name, other) not in near:
+            shapes = [[*each.shape[1:]] for each in (a.outputs[name], b.outputs[other])]
+            raise InputError(
+                f"output '{name}' of A is {shapes[0]}, '{other}' of B {shapes[1]}: they have other sizes; "
+                f"give models of one task, or tell the output: --map {name}=NAME"
+            )
+    return rows, near
+
+
+def _laid(x: np.ndarray, z: np.ndarray) -> np.ndarray | None:
+    """B's output in A's shape, in the order of axes in which it is nearest."""
+    if x.size != z.size:
+        return None
+    shape, other = x.shape[1:], z.shape[1:]
+    orders: list[match.Axes] = match.orders(other, shape)
+
+    def near(order: match.Axes) -> float:
+        power = Power()
+        power.add(x, match.laid_out(z, order, shape))
+        return -power.noise
+
+    return match.laid_out(z, max(orders, key=near), shape)
+
+
+def _row(name: str, other: str, x: np.ndarray, z: np.ndarray, power: Power) -> OutputDiff:
+    import numpy as np
+
+    apart = np.abs(np.nan_to_num(z.astype(np.float64) - x)).reshape(len(x), -1).max(axis=1)
+    fine = x[np.isfinite(x)]
+    far = -200.0 if power.noise and not power.signal else None
+    if not np.isfinite(z).all() and np.isfinite(x).all():
+        far = -200.0
+    return {
+        "a": name,
+        "b": other,
+        "sqnr_db": far if far is not None else power.sqnr_db if power.noise else None,
+        "largest": float(apart.max()),
+        "range": float(fine.max() - fine.min()) if fine.size else 0.0,
+        "worst": [int(i) for i in np.argsort(-apart)[:WORST] if apart[i] > 0],
+    }
+
+
+def _verdict(
+    unlike: Sequence[OutputDiff], rows: Sequence[OutputDiff], near: Mapping[tuple[str, str], float]
+) -> dict[str, Any]:
+    """The word for the whole, and outputs that changed places."""
+    if not unlike:
+        still = all(row["range"] == 0 for row in rows)
+        return {"verdict": "undecided", "says": "every output of A is constant on these items: give other data"} if still else {"verdict": "equal"}
+    ours, theirs = [row["a"] for row in rows], [row["b"] for row in rows]
+    if 2 <= len(rows) <= 6:
+        now = {row["a"]: near[row["a"], row["b"]] for row in rows}
+        for order in permutations(theirs):
+            then = {name: near.get((name, other), -300.0) for name, other in zip(ours, order, strict=True)}
+            changed = [name for name, other, old in zip(ours, order, theirs, strict=True) if other != old]
+            if changed and all(then[n] >= min(now.values()) + 20 and then[n] > 20 for n in changed) and all(then[n] >= now[n] for n in ours):
+                pairs = ", ".join(f"{n} of A is {o} of B" for n, o in zip(ours, order, strict=True))
+                return {"verdict": "differ", "kind": "swapped outputs", "says": f"the outputs are equal in another order: {pairs}", "do": kinds.DO["swapped outputs"]}
+    return {"verdict": "differ"}
+
+
+# --------------------------------------------------------------------------- where they depart
+
+
+def _nearest_of_b(nearest: Mapping[str, Pair], aligned: Mapping[str, Pair]) -> dict[str, float]:
+    back: dict[str, float] = {}
+    for pair in (*nearest.values(), *aligned.values()):
+        back[pair.b] = max(back.get(pair.b, -200.0), pair.near_db)
+    return back
+
+
+def _departure(
+    a: Side,
+    b: Side,
+    unlike: Sequence[str],
+    outputs: Mapping[str, str],
+    pairs: tuple[Mapping[str, Pair], Mapping[str, Pair]],
+    equal: tuple[set[str], set[str]],
+    precision: str,
+) -> departure.Departure | None:
+    """The first departure of A's, with its counterpart among the first values of B's that differ."""
+    nearest, aligned = pairs
+    starts_a = departure.origins(a, equal[0], [a.ends[name] for name in unlike if name in a.ends])
+    starts_b = departure.origins(b, equal[1], [b.ends[outputs[name]] for name in unlike if outputs[name] in b.ends])
+    if not starts_a or not starts_b:
+        return None
+    best: tuple[float, Pair] | None = None
+    ours, theirs = departure.region(a, starts_a[0], equal[0]), [departure.region(b, s, equal[1]) for s in starts_b]
+    # the first value of one with any of the first of the other: what is one operator here may be several there
+    tried = [(p, q, key, first) for group in theirs for p, key in enumerate(ours) for q, first in enumerate(group)]
+    for p, q, key, first in tried:
+        if (pair := match.compare(a, b, key, first)) is None:
+            continue
+        makers = a.makers[key], b.makers[first]
+        score = pair.likeness - 0.05 * (p + q) + 0.2 * (family(makers[0].type) == family(makers[1].type))
+        score += 0.1 * (makers[0].module == makers[1].module != "") + 0.1 * (key in aligned and aligned[key].b == first)
+        if best is None or score > best[0]:
+            best = (score, pair)
+    if best is None:
+        return None
+    pair = best[1]
+    segments = [side.between(key, same) for side, key, same in ((a, pair.a, equal[0]), (b, pair.b, equal[1]))]
+    reads = [key for op in segments[0] for key in op.reads if key in equal[0] or key not in a.makers]
+    level = min([departure.CAP_DB[precision], *(nearest[k].near_db for k in reads if k in nearest)])
+    return departure.Departure(pair, segments[0], segments[1], level, tuple(dict.fromkeys(reads)))
+
+
+def _first(a: Side, b: Side, found: departure.Departure, precision: str) -> dict[str, Any]:
+    """The departure in words."""
+    kind = kinds.kind(a, b, found, precision)
+    ours, theirs = kind.a or found.a, kind.b or found.b
+    first = {
+        "a": ours.name,
+        "b": theirs.name,
+        "type": ours.type,
+        "type_b": theirs.type,
+        "module": ours.module or theirs.module,
+        "sqnr_db": found.pair.near_db,
+        "inputs_db": found.inputs_db,
+        "reads": list(found.reads_a),
+        "segment": [op.name for op in found.segment_a],
+        "segment_b": [op.name for op in found.segment_b],
+        "value_a": found.pair.a,
+        "value_b": found.pair.b,
+    }
+    return {"first": first, "kind": kind.kind, "says": kind.says, "do": kinds.DO.get(kind.kind, kinds.DO["operator"])}
+
+
+# --------------------------------------------------------------------------- what is aligned
+
+
+def _aligned(
+    a: Side,
+    b: Side,
+    nearest: Mapping[str, Pair],
+    aligned: Mapping[str, Pair],
+    equal_a: set[str],
+    equal_b: set[str],
+) -> dict[str, Any]:
+    """How many operators of A have a counterpart: a value that is equal, or the pair that the order gives."""
+    rows = [op for op in a.operators if family(op.type) not in ("move", "rounding") and any(v in a.values for v in op.writes)]
+
+    def known(op: WatchedOperator) -> bool:
+        if any(value in equal_a or value in aligned for value in op.writes):
+            return True
+        # what B computes along with the operators behind it: those of one kernel, up to a value that B has, too
+        chain = _behind(a, op, equal_a | {*aligned})
+        pair = aligned.get(chain) or nearest.get(chain)
+        if pair is None:
+            return False
+        there = [family(each.type) for each in b.between(pair.b, equal_b - {pair.b})]
+        return family(op.type) in there or (family(op.type) not in WEIGHTED and bool(there))
+
+    compute = [op for op in rows if family(op.type) in WEIGHTED]
+    rest = [op.name for op in compute if not known(op)]
+    return {
+        "operators": sum(map(known, rows)),
+        "of": len(rows),
+        "equal": sum(any(v in equal_a for v in op.writes) for op in rows),
+        "compute": len(compute) - len(rest),
+        "compute_of": len(compute),
+        "rest": rest[:LISTED],
+        "rest_b": [op.name for op in b.operators if family(op.type) in WEIGHTED and not any(v in equal_b or v in {p.b for p in aligned.values()} for v in op.writes)][:LISTED],
+    }
+
+
+def _behind(side: Side, op: WatchedOperator, known: set[str]) -> str:
+    """The first value that the other model has, behind an operator that has one reader, as all up to there have."""
+    value = next(iter(op.writes), "")
+    for _ in range(FUSED):
+        readers = side.readers.get(value, [])
+        if len(readers) != 1:
+            return ""
+        value = next(iter(readers[0].writes), "")
+        if value in known:
+            return value
+    return ""
+
+
+def _graphs(a: Side, b: Side, aligned: Mapping[str, Pair], first: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Both graphs for the page: operators, what they read, how near they are."""
+    back = {pair.b: pair for pair in aligned.values()}
+
+    def rows(side: Side, pairs: Mapping[str, Pair], ours: bool) -> list[dict[str, Any]]:
+        made = []
+        for op in side.operators:
+            key = next((v for v in op.writes if v in side.values), "")
+            pair = pairs.get(key)
+            partner = (b if ours else a).makers.get(pair.b if ours else pair.a) if pair else None
+            made.append(
+                {
+                    "name": op.name,
+                    "type": op.type,
+                    "module": op.module,
+                    "reads": [side.makers[r].name if r in side.makers else r for r in op.reads],
+                    "dtype": side.values[key].dtype if key else "",
+                    "error_db": None if pair is None else pair.sqnr_db,
+                    "exact": pair is not None and pair.sqnr_db is None,
+                    "other": partner.name if partner else "",
+                }
+            )
+        return made
+
+    return {"a": rows(a, aligned, True), "b": rows(b, back, False)}

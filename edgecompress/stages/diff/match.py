@@ -1,0 +1,178 @@
+"""Which value of one model is which of another: by the numbers themselves on real items, in the order of computing.
+
+Two values are alike by 2ab / (a² + b²) at the same places, a and b the values (Lin's concordance, 1989, about zero): 1
+for equal ones alone, also where one is a multiple of the other. What is equal is matched by that alone. The rest is
+paired between those in the order of computing (stages.diagnose.align), and is shown as what it is: alike, not equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+from edgecompress.stages.diagnose import align
+from edgecompress.stages.diagnose.noise import Power
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgecompress.stages.diff.sides import Side
+
+POINTS = 2048  # of a value in a run, that are compared
+RUNS = 2
+LEAST = 1e-12  # 1 - likeness, from which on values count as the same
+SAME_MODULE = 0.3  # what it adds to the likeness that both are of one module
+FLOOR = 0.05  # the likeness of a pair that is known by its place alone
+
+Axes = tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A value of each model, the order of B's axes that is A's, and how near B is: SQNR in dB, None where equal."""
+
+    a: str
+    b: str
+    axes: Axes
+    likeness: float
+    sqnr_db: float | None = None
+
+    @property
+    def near_db(self) -> float:
+        """The SQNR; 200 where the values are equal to the bit."""
+        return 200.0 if self.sqnr_db is None else self.sqnr_db
+
+
+def laid_out(array: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
+    """B's [runs, *shape] with A's order of axes, and A's shape."""
+    turned = array if axes is None else array.transpose((0, *(axis + 1 for axis in axes)))
+    return turned.reshape((len(array), *shape))
+
+
+def pairs(a: Side, b: Side) -> tuple[dict[str, Pair], dict[str, Pair]]:
+    """(the nearest value of B for each of A, the one of A for each of B that the order of computing gives it)."""
+    import numpy as np
+
+    likeness, axes = _likeness(a, b)
+    names_a, names_b = [*a.values], [*b.values]
+    nearest: dict[str, Pair] = {}
+    for j, name in enumerate(names_a):
+        if len(names_b) and (i := int(np.argmax(likeness[:, j]))) >= 0 and likeness[i, j] > -np.inf:
+            order = axes[i, j]
+            nearest[name] = _measured(a, b, Pair(name, names_b[i], order, float(likeness[i, j])))
+    scores = np.full_like(likeness, -np.inf)
+    known = np.isfinite(likeness)
+    scores[known] = FLOOR + (1 - FLOOR) * np.log10(np.clip(1 - likeness[known], LEAST, 1)) / math.log10(LEAST)
+    modules = [_module(side, name) for side, names in ((a, names_a), (b, names_b)) for name in names]
+    of_a, of_b = modules[: len(names_a)], modules[len(names_a) :]
+    same = np.array([[bool(m) and m == n for n in of_a] for m in of_b]).reshape(likeness.shape)
+    scores[known & same] += SAME_MODULE
+    aligned: dict[str, Pair] = {}
+    for i, j in enumerate(align.paired(scores)):
+        if j is not None:
+            pair = Pair(names_a[j], names_b[i], axes[i, j], float(likeness[i, j]))
+            aligned[names_a[j]] = _measured(a, b, pair)
+    return nearest, aligned
+
+
+def compare(a: Side, b: Side, ours: str, theirs: str) -> Pair | None:
+    """One value with one of the other, in the order of axes in which they are most alike; None of other sizes."""
+    if ours not in a.values or theirs not in b.values:
+        return None
+    x, z = a.values[ours].array(), b.values[theirs].array()
+    shape, other = x.shape[1:], z.shape[1:]
+    if math.prod(shape) != math.prod(other):
+        return None
+    flat = [each.reshape(1, -1).astype("float64") for each in (x, *(laid_out(z, o, shape) for o in orders(other, shape)))]
+    alike = [float(_concordance(each, flat[0])[0, 0]) for each in flat[1:]]
+    best = max(range(len(alike)), key=lambda i: alike[i] + (1e-9 if i == 0 else 0))
+    return _measured(a, b, Pair(ours, theirs, orders(other, shape)[best], alike[best]))
+
+
+def _module(side: Side, name: str) -> str:
+    return side.makers[name].module if name in side.makers else ""
+
+
+def _measured(a: Side, b: Side, pair: Pair) -> Pair:
+    """The pair with its SQNR over all runs."""
+    ours = a.values[pair.a].array()
+    power = Power()
+    power.add(ours, laid_out(b.values[pair.b].array(), pair.axes, ours.shape[1:]))
+    db = power.sqnr_db if power.noise else None
+    return Pair(pair.a, pair.b, pair.axes, pair.likeness, -200.0 if power.noise and not power.signal else db)
+
+
+# --------------------------------------------------------------------------- likeness of all with all
+
+
+def _likeness(a: Side, b: Side) -> tuple[np.ndarray, Mapping[tuple[int, int], Axes]]:
+    """[values of B, values of A]: how alike they are under the order of axes in which they are most alike."""
+    import numpy as np
+
+    found = np.full((len(b.values), len(a.values)), -np.inf)
+    axes: dict[tuple[int, int], Axes] = {}
+    groups_a, groups_b = (_by_shape(side) for side in (a, b))
+    for shape, of_a in groups_a.items():
+        places = _places(math.prod(shape))
+        ours = _points(a, of_a, places)
+        for other, of_b in groups_b.items():
+            if math.prod(other) != math.prod(shape):
+                continue
+            flat = np.arange(math.prod(other)).reshape(other)
+            for order in orders(other, shape):
+                index = (flat if order is None else flat.transpose(order)).reshape(-1)[places]
+                alike = _concordance(_points(b, of_b, index), ours)
+                grid = np.ix_(of_b, of_a)
+                better = alike > found[grid] + (0 if order is None else 1e-9)
+                found[grid] = np.where(better, alike, found[grid])
+                axes |= {(of_b[i], of_a[j]): order for i, j in zip(*np.nonzero(better), strict=True)}
+    return found, axes
+
+
+def _by_shape(side: Side) -> dict[tuple[int, ...], list[int]]:
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for index, value in enumerate(side.values.values()):
+        groups.setdefault(value.array().shape[1:], []).append(index)
+    return groups
+
+
+def orders(other: tuple[int, ...], shape: tuple[int, ...]) -> list[Axes]:
+    """As they are, then the layouts of images, then all orders of axes that give A's shape."""
+    found: list[Axes] = [None]
+    if len(other) == 4 and len(shape) != 4:
+        found += [(0, 3, 1, 2), (0, 2, 3, 1)]
+    if len(other) == len(shape) <= 4:
+        found += [p for p in permutations(range(len(other))) if tuple(other[i] for i in p) == shape and sorted(p) != [*p]]
+    return found
+
+
+def _places(size: int) -> np.ndarray:
+    import numpy as np
+
+    return np.arange(size) if size <= POINTS else np.random.default_rng(0).integers(0, size, POINTS)
+
+
+def _points(side: Side, which: Sequence[int], places: np.ndarray) -> np.ndarray:
+    """[values, runs x places]."""
+    import numpy as np
+
+    every = [*side.values.values()]
+    rows = [every[i].array()[:RUNS] for i in which]
+    return np.stack([row.reshape(len(row), -1)[:, places].reshape(-1).astype(np.float64) for row in rows])
+
+
+def _concordance(b: np.ndarray, a: np.ndarray) -> np.ndarray:
+    """[rows of b, rows of a]: 2ab / (a² + b²) over the places where both are finite; 1 where both are zero."""
+    import numpy as np
+
+    fine = [np.isfinite(each) for each in (b, a)]
+    y, x = (np.where(ok, each, 0.0) for ok, each in zip(fine, (b, a), strict=True))
+    if all(ok.all() for ok in fine):
+        sums = (y * y).sum(1)[:, None] + (x * x).sum(1)[None]
+    else:
+        sums = (y * y) @ fine[1].T.astype(np.float64) + fine[0].astype(np.float64) @ (x * x).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(sums > 0, 2 * (y @ x.T) / sums, 1.0)

@@ -1,0 +1,225 @@
+"""One of the two models as `diff` sees it: every real number that it computes on some items, and who computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgecompress.core import registry
+from edgecompress.core.model import Artifact, Request
+from edgecompress.core.watched_graph import CONSTANTS, WatchedOperator, attributes, operators
+from edgecompress.data import tensors
+from edgecompress.device import agent_client
+from edgecompress.device.request import AgentRequest
+from edgecompress.stages.diagnose import layers
+from edgecompress.stages.diagnose.layer_outputs import DEADLINE_S
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from torch.fx import Node
+
+
+HELD = "held"  # the attribute of an operator whose constant is held in fewer bits
+INTEGERS = ("int8", "uint8", "int16")
+ROUNDS = {"QuantizeLinear", "DynamicQuantizeLinear", "FakeQuantize", "quantize", "FakeQuantWithMinMaxVars", "MatMulNBits"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A real number of a net, [runs, *shape], read from disk when it is used; `dtype`: as the file holds it."""
+
+    key: str
+    array: Callable[[], np.ndarray]
+    layout: str = ""
+    dtype: str = "float32"
+
+
+@dataclass
+class Side:
+    """A model that ran: its values in the order of computing, its operators, its outputs by name."""
+
+    values: dict[str, Value]
+    operators: Sequence[WatchedOperator]
+    outputs: Mapping[str, np.ndarray]
+    ends: Mapping[str, str]  # the value that an output is
+    constant: Callable[[str], np.ndarray | None]
+    quantized: bool = False  # something is held in 8 bits or fewer
+    half: bool = False  # something is held in 16 bits
+    known: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def makers(self) -> dict[str, WatchedOperator]:
+        """The operator that makes each value."""
+        return {value: op for op in self.operators for value in op.writes}
+
+    @cached_property
+    def readers(self) -> dict[str, list[WatchedOperator]]:
+        """The operators that read each value."""
+        readers: dict[str, list[WatchedOperator]] = {}
+        for op in self.operators:
+            for value in op.reads:
+                readers.setdefault(value, []).append(op)
+        return readers
+
+    def before(self, key: str) -> tuple[str, ...]:
+        """The values with numbers that one is computed from, through those without; inputs of the net are in it."""
+        if key not in self.known:
+            found, seen, todo = list[str](), {key}, list(self.makers[key].reads) if key in self.makers else []
+            while todo:
+                value = todo.pop(0)
+                if value in seen:
+                    continue
+                seen.add(value)
+                if value in self.values or value not in self.makers:
+                    found.append(value)
+                else:
+                    todo += self.makers[value].reads
+            self.known[key] = tuple(found)
+        return self.known[key]
+
+    def between(self, key: str, stop: set[str]) -> list[WatchedOperator]:
+        """The operators from values of `stop` to `key`, that of `key` last."""
+        found, todo = dict[str, WatchedOperator](), [key]
+        while todo:
+            value = todo.pop()
+            if value in self.makers and value not in found and value not in stop:
+                found[value] = self.makers[value]
+                todo += self.makers[value].reads
+        chosen = {id(op) for op in found.values()}
+        return [op for op in self.operators if id(op) in chosen]
+
+
+# --------------------------------------------------------------------------- a file
+
+
+def ask(request: Request, model: Artifact, samples: Artifact, runtime: str, out: Path) -> None:
+    """Runs a model by its runtime, in an agent, on the first items; its outputs lie below `out`/values."""
+    out.mkdir()
+    options, context = request.options, request.context
+    agent_request = AgentRequest(
+        "layer_outputs",
+        runtime=agent_client.plugin("runtimes", runtime),
+        artifacts={"values": str(model.path)},
+        samples=str(samples.path),
+        split=options["split"],
+        items=options["items"],
+        threads=context.threads,
+        batch=request.inputs["items_b"].facts["batch"],
+    )
+    agent_client.ask(registry.load("transports", "host").connect({}), agent_request, out, DEADLINE_S)
+
+
+def of_file(model: Artifact, own: Sequence[str], out: Path, split: str) -> Side:
+    """What `watched` of its runtime made of a file, and what that computed below `out`; `own`: the file's outputs.
+
+    A file whose runtime watches nothing has its outputs alone.
+    """
+    facts, folder = model.facts, Artifact(out, model.kind)
+    specs = {spec.name: spec for spec in model.outputs}
+    every = operators(facts.get("graph", ()))
+    rank = {value: place for place, op in enumerate(every) for value in op.writes}
+
+    def value_of(name: str, key: str) -> Value:
+        return Value(key, lambda: tensors.load(folder, split, name), specs[name].layout, specs[name].dtype)
+
+    told = sorted(facts.get("values", ()), key=lambda pair: rank.get(pair[1], -1))
+    values = {key: value_of(name, key) for name, key in told if tensors.load(folder, split, name).dtype.kind == "f"}
+    constants = facts.get("constants", ())
+    names = {name: str(place) for place, (name, _) in enumerate(constants)}
+    held = _archive(model.path / CONSTANTS)
+    held_as = {dtype for _, dtype in constants}
+    quantized = bool(held_as & {*INTEGERS}) or any(value.dtype in INTEGERS for value in values.values())
+    quantized = quantized or any(op.type in ROUNDS or op.attributes.get(HELD) in INTEGERS for op in every)
+    half = "float16" in held_as or any(value.dtype == "float16" for value in values.values())
+    return Side(
+        values,
+        every,
+        {name: tensors.load(folder, split, name) for name in own},
+        dict(facts.get("ends", ())),
+        lambda name: held[names[name]] if name in names else None,
+        quantized,
+        half,
+    )
+
+
+def _archive(file: Path) -> Any:
+    import numpy as np
+
+    return np.load(file, mmap_mode="r", allow_pickle=False) if file.is_file() else {}
+
+
+# --------------------------------------------------------------------------- a program of torch
+
+
+def of_program(model: Artifact, runs: Iterator[Mapping[str, np.ndarray]], out: Path) -> Side:
+    """What each node of a program computes, written below `out`: memory is that of one run."""
+    import numpy as np
+    import torch
+
+    writer = tensors.Appender(out / "values")
+    with torch.no_grad():
+        source = layers.load(model)
+        names: dict[str, Node] = {}
+        for arrays in runs:
+            found = source.values([torch.from_numpy(arrays[spec.name]) for spec in model.inputs])
+            names = {n.name: n for n in source.nodes if n.op == "call_function" and _real(found.get(n))}
+            outputs = source.float_outputs(found)
+            answers = {f"output {spec.name}": value for spec, value in zip(model.outputs, outputs, strict=False)}
+            rows = {**{name: found[node] for name, node in names.items()}, **answers}
+            writer.append({name: np.ascontiguousarray(value.float().numpy())[None] for name, value in rows.items()})
+    writer.close()
+    folder = Artifact(out, "values")
+    state = {n.name: _held(source.net, str(n.target)) for n in source.nodes if n.op == "get_attr"}
+    live = {n for n in source.nodes if n.op == "placeholder"}
+    every = []
+    for node in source.nodes:
+        if node.op != "call_function" or not live & {*node.all_input_nodes}:
+            continue
+        live.add(node)
+        every.append(_operator(node, live))
+
+    def reader(name: str) -> Callable[[], np.ndarray]:
+        return lambda: tensors.load(folder, "values", name)
+
+    real = [spec.name for spec in model.outputs][: len(outputs)]
+    last = source.nodes[-1].all_input_nodes
+    return Side(
+        {name: Value(name, reader(name)) for name in names},
+        every,
+        {name: reader(f"output {name}")() for name in real},
+        {spec.name: node.name for spec, node in zip(model.outputs, last, strict=False)},
+        lambda name: state[name].numpy() if name in state else None,
+    )
+
+
+def _real(value: object) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
+
+
+def _held(net: torch.nn.Module, path: str) -> torch.Tensor:
+    value: Any = net
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value.detach().float() if value.is_floating_point() else value.detach()
+
+
+def _operator(node: Node, live: set[Node]) -> WatchedOperator:
+    """A node's arguments that are numbers have the names of its operator's schema."""
+    schema = getattr(node.target, "_schema", None)
+    named = {a.name: given for a, given in zip(schema.arguments, node.args, strict=False)} if schema else {}
+    told = attributes({k: v for k, v in {**named, **node.kwargs}.items() if not hasattr(v, "op")})
+    reads = tuple(n.name for n in node.all_input_nodes if n in live)
+    constants = tuple(_origin(n).name for n in node.all_input_nodes if n not in live)
+    return WatchedOperator(node.name, layers.operator(node), reads, (node.name,), constants, told, layers.module_of(node))
+
+
+def _origin(node: Node) -> Node:
+    while node.op != "get_attr" and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
