@@ -106,11 +106,11 @@ def diff(
     if split not in SPLITS:
         raise InputError(f"--split {split}: must be one of {', '.join(SPLITS)}")
     options = options or Options()
-    asked: JobRequest = {**how}  # type: ignore[typeddict-item]
+    asked = JobRequest(**how)  # type: ignore[typeddict-item]
     first, second = (_model(model, how, options) for model in (a, b))
     data = how.get("data") or _data(first, second)
     known = first.source or second.source
-    base = job(**(asked | JobRequest(model=known.model if known else None, data=data)))  # type: ignore[arg-type]
+    base = job(**(asked | JobRequest(model=known.model if known else None, data=data)))
     walk = job_run.begin(base, options, f"diff>{first.given}>{second.given}")
     for which, model in (("a", first), ("b", second)):
         if model.artifact is not None:
@@ -126,7 +126,7 @@ def diff(
 def _model(model: Model, how: How, options: Options) -> _Model:
     """One of the two. Raises InputError for what no runtime opens."""
     reference = objects.written(model, how, options)["model"]
-    assert reference is not None
+    assert isinstance(reference, str)
     path = Path(reference)
     if path.is_dir() and ((path / "artifact.json").is_file() or (path / "artifact").is_dir()):
         return _Model(reference, None, shipped(path)[0])
@@ -147,9 +147,7 @@ def _data(first: _Model, second: _Model) -> str:
     return next(iter(told), "random")
 
 
-def _stages(
-    source: Any, first: _Model, second: _Model, told: Mapping[str, str], items: int, split: str
-) -> list[Stage]:
+def _stages(source: Any, first: _Model, second: _Model, told: Mapping[str, str], items: int, split: str) -> list[Stage]:
     """The items, both models, both with their inner values, and the comparison."""
     data = sources.ResolvedSource(**vars(source))
     stating = next((w for w, m in (("a", first), ("b", second)) if m.source is None or m.source.kind != "module"), "")
@@ -192,8 +190,15 @@ def text(diff: Diff, brief: bool = False, width: int = sys.maxsize) -> str:
     rows = [("  output of A", "of B", "SQNR", "largest difference", "worst items")]
     for row in facts["outputs"]:
         worst = ", ".join(map(str, row["worst"])) or "–"
-        rows.append((f"  {row['a']}", row["b"], _db(row["sqnr_db"]), f"{row['largest']:.3g} of {row['range']:.3g}", worst))
-    lines = [f"A {facts['a']}", f"B {facts['b']}", f"{facts['items']} items of {facts['split']}; held in {facts['precision']}", ""]
+        rows.append(
+            (f"  {row['a']}", row["b"], _db(row["sqnr_db"]), f"{row['largest']:.3g} of {row['range']:.3g}", worst)
+        )
+    lines = [
+        f"A {facts['a']}",
+        f"B {facts['b']}",
+        f"{facts['items']} items of {facts['split']}; held in {facts['precision']}",
+        "",
+    ]
     lines += fitted(rows, width)
     aligned = facts["aligned"]
     if aligned["of"]:

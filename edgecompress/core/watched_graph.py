@@ -63,8 +63,18 @@ def written(
 
 def operators(rows: Iterable[Mapping[str, Any]]) -> list[WatchedOperator]:
     """The operators in the facts of an artifact."""
-    lists = ("reads", "writes", "constants")
-    return [WatchedOperator(**{k: tuple(v) if k in lists else v for k, v in row.items()}) for row in rows]
+    return [
+        WatchedOperator(
+            row["name"],
+            row["type"],
+            tuple(row["reads"]),
+            tuple(row["writes"]),
+            tuple(row["constants"]),
+            row["attributes"],
+            row["module"],
+        )
+        for row in rows
+    ]
 
 
 def attribute(value: object) -> Json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from edgecompress.cli.arguments import DATA, THREADS, argument, asked, options_of, request_of
 
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     pairs = [each.partition("=") for each in args.map]
     if wrong := next((name + mark + other for name, mark, other in pairs if not (name and other)), ""):
         raise InputError(f"--map {wrong}: give NAME=NAME, A's name first")
-    how = {key: value for key, value in request_of(args).items() if key not in ("model", "target")}
+    how: Any = request_of(args)
     with Progress(console.open(args), args) as progress:
         found = diff.diff(
             args.a,

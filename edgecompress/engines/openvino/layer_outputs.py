@@ -82,7 +82,9 @@ def watched(request: Request, net: openvino.Model) -> Artifact:
                 maker = above[0].get_node()
             constants += [maker.get_friendly_name()] if maker.get_type_name() == "Constant" else []
         made = tuple(_value(port) for port in node.outputs())
-        operators.append(WatchedOperator(name, kind, tuple(reads), made, tuple(constants), attributes(node.get_attributes())))
+        operators.append(
+            WatchedOperator(name, kind, tuple(reads), made, tuple(constants), attributes(node.get_attributes()))
+        )
         for port in node.outputs():
             if port.get_element_type().get_type_name() in FLOATS:
                 specs.append(TensorSpec(f"value_{len(specs)}", (), FLOATS[port.get_element_type().get_type_name()]))
@@ -210,7 +212,11 @@ def shape_of(port: openvino.Output) -> Shape:
     def size(axis: int, dim: openvino.Dimension) -> int | Dim:
         if dim.is_static:
             return int(dim.get_length())
-        return Dim(f"axis_{axis}" if axis else "batch", dim.get_min_length(), dim.get_max_length() if dim.get_max_length() > 0 else OPEN)
+        return Dim(
+            f"axis_{axis}" if axis else "batch",
+            dim.get_min_length(),
+            dim.get_max_length() if dim.get_max_length() > 0 else OPEN,
+        )
 
     return tuple(size(axis, dim) for axis, dim in enumerate(port.get_partial_shape()))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.core.watched_graph import WatchedOperator, attributes, written
 from edgecompress.engines.tensorflow import savedmodel
 
+OUTER = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Func|functional|sequential|model)(_\d+)*(_\d+)?$")
 FLOATS = ("float32", "float16", "float64", "bfloat16")
 
 
@@ -17,7 +19,7 @@ def watched(request: Request) -> Artifact:
     graph, inputs, outputs = savedmodel.parsed(model.path / savedmodel.FOLDER)
     with tf.Graph().as_default() as net:
         tf.import_graph_def(graph, name="")
-    live, operators = {name for name in inputs.values()}, list[WatchedOperator]()
+    live, operators = set(inputs.values()), list[WatchedOperator]()
     values, specs = list[tuple[str, str]](), list[TensorSpec]()
     further: dict[str, Any] = {}
     for op in net.get_operations():
@@ -29,20 +31,24 @@ def watched(request: Request) -> Artifact:
         constants = [_origin(tensor) for tensor in op.inputs if tensor.name not in live]
         told = {key: op.get_attr(key) for key in op.node_def.attr if not key.startswith("_")}
         kept = (tuple(n for n in reads if n in live), tuple(made), tuple(constants))
-        operators.append(WatchedOperator(op.name, op.type, *kept, attributes(told)))
+        operators.append(WatchedOperator(op.name, op.type, *kept, attributes(told), module_of(op.name)))
         for tensor in op.outputs:
             if tensor.dtype.name in FLOATS:
                 specs.append(TensorSpec(f"value_{len(specs)}", (), "float32", "NHWC" if tensor.shape.rank == 4 else ""))
                 values.append((specs[-1].name, tensor.name))
                 further[specs[-1].name] = tensor
-    ends = [
-        {name: tf.compat.v1.saved_model.build_tensor_info(net.get_tensor_by_name(tensor)) for name, tensor in each}
-        for each in (inputs.items(), [*outputs.items(), *((name, tensor.name) for name, tensor in further.items())])
-    ]
+    every = ({**inputs}, {**outputs, **{name: tensor.name for name, tensor in further.items()}})
+    ends = [{name: savedmodel.info(net.get_tensor_by_name(tensor)) for name, tensor in side.items()} for side in every]
     savedmodel.write(request.out / savedmodel.FOLDER, graph, (ends[0], ends[1]))
     held = {op.name: tf.make_ndarray(op.get_attr("value")) for op in net.get_operations() if op.type == "Const"}
     told_of = written(request.out, values, [*outputs.items()], operators, held)
     return Artifact(request.out, model.kind, model.inputs, (*model.outputs, *specs), {**told_of}).write()
+
+
+def module_of(name: str) -> str:
+    """The Keras layer in the name of a node: the first scope that is no model's and no call's, without its number."""
+    scopes = [part for part in name.split("/")[:-1] if not OUTER.match(part)]
+    return re.sub(r"_1$", "", scopes[0]) if scopes else ""
 
 
 def _origin(tensor: Any) -> str:

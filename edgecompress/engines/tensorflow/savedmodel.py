@@ -48,6 +48,13 @@ def write(folder: Path, graph: GraphDef, ends: tuple[Mapping[str, object], Mappi
     (folder / FILE).write_bytes(saved.SerializeToString(deterministic=True))
 
 
+def info(tensor: Any) -> object:
+    """What a signature says of a tensor."""
+    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
+
+    return TensorInfo(name=tensor.name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto())
+
+
 def loadable(folder: Path, copy: Path) -> Path:
     """A user's folder, or a copy without what its optimizer keeps of each variable, and without functions of XLA.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from edgecompress.core.model import Artifact, Request
 from edgecompress.data import tensors
 from edgecompress.stages.diff import answer, sides
+from edgecompress.stages.diff.ends import EndFacts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +27,8 @@ def run(request: Request) -> Artifact:
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         both = [_side(request, which, Path(scratch) / which) for which in ("a", "b")]
         request.progress(0.6, "aligning")
-        facts = answer.facts(both[0], both[1], request.inputs["items_b"].facts)
+        ends = cast("EndFacts", request.inputs["items_b"].facts)
+        facts = answer.facts(both[0], both[1], ends)
     return Artifact(request.out, KIND, facts=facts).write()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from edgecompress.core.errors import InputError
 from edgecompress.stages.diagnose.noise import Power
-from edgecompress.stages.diff import departure, kinds, match
+from edgecompress.stages.diff import departure, kinds, match, rounding
 from edgecompress.stages.diff.ends import EndFacts
 from edgecompress.stages.diff.match import Pair
 from edgecompress.stages.diff.sides import Side
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 WORST = 3  # items that are named
 FUSED = 6  # operators that another format may have as one
+STEP_DB = 2.0  # that a later value must be nearer, to be the one that departs
+UNLIKE_DB = 6.0  # below which type, module and place say more than the values
+INSERTED_DB = 6.0  # that an operator which only one of the two has must be ahead
 LISTED = 40  # operators without a counterpart that are listed
 
 
@@ -39,8 +42,8 @@ def facts(a: Side, b: Side, ends: EndFacts, names: tuple[str, str] = ("A", "B"))
     """The whole answer as plain data."""
     precision = "int8" if a.quantized or b.quantized else "float16" if a.half or b.half else "float32"
     rows, near = _outputs(a, b, ends["outputs"])
-    nearest, aligned = match.pairs(a, b)
-    limit = departure.limit([pair.near_db for pair in nearest.values()], precision)
+    pairs = match.pairs(a, b)
+    limit = departure.limit([pair.near_db for pair in pairs.of_a.values()], precision)
     unlike = [row for row in rows if row["sqnr_db"] is not None and row["sqnr_db"] < limit]
     answer: dict[str, Any] = {
         "precision": precision,
@@ -53,16 +56,19 @@ def facts(a: Side, b: Side, ends: EndFacts, names: tuple[str, str] = ("A", "B"))
         "do": "",
     }
     least = limit + departure.STRICTER_DB[precision]
-    equal_a = departure.equal_values(a, {key: pair.near_db for key, pair in nearest.items()}, precision, least)
-    back = _nearest_of_b(nearest, aligned)
-    equal_b = departure.equal_values(b, back, precision, least)
-    answer["aligned"] = _aligned(a, b, nearest, aligned, equal_a, equal_b)
+    equal_a = departure.equal_values(a, {key: pair.near_db for key, pair in pairs.of_a.items()}, precision, least)
+    equal_b = departure.equal_values(b, {key: pair.near_db for key, pair in pairs.of_b.items()}, precision, least)
+    answer["aligned"] = _aligned(a, b, pairs, equal_a, equal_b)
     answer |= _verdict(unlike, rows, near)
     if unlike and not answer["kind"]:
-        found = _departure(a, b, [row["a"] for row in unlike], ends["outputs"], (nearest, aligned), (equal_a, equal_b), precision)
+        ends_unlike = [row["a"] for row in unlike]
+        if precision == "int8":
+            found = rounding.departure(a, b, pairs)
+        else:
+            found = _departure(a, b, ends_unlike, ends["outputs"], pairs, (equal_a, equal_b), precision)
         if found is not None:
             answer |= _first(a, b, found, precision)
-    answer["graph"] = _graphs(a, b, aligned, answer["first"])
+    answer["graph"] = _graphs(a, b, pairs.aligned, answer["first"])
     return answer
 
 
@@ -129,27 +135,33 @@ def _verdict(
     """The word for the whole, and outputs that changed places."""
     if not unlike:
         still = all(row["range"] == 0 for row in rows)
-        return {"verdict": "undecided", "says": "every output of A is constant on these items: give other data"} if still else {"verdict": "equal"}
+        return (
+            {"verdict": "undecided", "says": "every output of A is constant on these items: give other data"}
+            if still
+            else {"verdict": "equal"}
+        )
     ours, theirs = [row["a"] for row in rows], [row["b"] for row in rows]
     if 2 <= len(rows) <= 6:
         now = {row["a"]: near[row["a"], row["b"]] for row in rows}
         for order in permutations(theirs):
             then = {name: near.get((name, other), -300.0) for name, other in zip(ours, order, strict=True)}
             changed = [name for name, other, old in zip(ours, order, theirs, strict=True) if other != old]
-            if changed and all(then[n] >= min(now.values()) + 20 and then[n] > 20 for n in changed) and all(then[n] >= now[n] for n in ours):
+            if (
+                changed
+                and all(then[n] >= min(now.values()) + 20 and then[n] > 20 for n in changed)
+                and all(then[n] >= now[n] for n in ours)
+            ):
                 pairs = ", ".join(f"{n} of A is {o} of B" for n, o in zip(ours, order, strict=True))
-                return {"verdict": "differ", "kind": "swapped outputs", "says": f"the outputs are equal in another order: {pairs}", "do": kinds.DO["swapped outputs"]}
+                return {
+                    "verdict": "differ",
+                    "kind": "swapped outputs",
+                    "says": f"the outputs are equal in another order: {pairs}",
+                    "do": kinds.DO["swapped outputs"],
+                }
     return {"verdict": "differ"}
 
 
 # --------------------------------------------------------------------------- where they depart
-
-
-def _nearest_of_b(nearest: Mapping[str, Pair], aligned: Mapping[str, Pair]) -> dict[str, float]:
-    back: dict[str, float] = {}
-    for pair in (*nearest.values(), *aligned.values()):
-        back[pair.b] = max(back.get(pair.b, -200.0), pair.near_db)
-    return back
 
 
 def _departure(
@@ -157,34 +169,51 @@ def _departure(
     b: Side,
     unlike: Sequence[str],
     outputs: Mapping[str, str],
-    pairs: tuple[Mapping[str, Pair], Mapping[str, Pair]],
+    pairs: match.Pairs,
     equal: tuple[set[str], set[str]],
     precision: str,
 ) -> departure.Departure | None:
     """The first departure of A's, with its counterpart among the first values of B's that differ."""
-    nearest, aligned = pairs
     starts_a = departure.origins(a, equal[0], [a.ends[name] for name in unlike if name in a.ends])
     starts_b = departure.origins(b, equal[1], [b.ends[outputs[name]] for name in unlike if outputs[name] in b.ends])
-    if not starts_a or not starts_b:
-        return None
-    best: tuple[float, Pair] | None = None
-    ours, theirs = departure.region(a, starts_a[0], equal[0]), [departure.region(b, s, equal[1]) for s in starts_b]
+    ours = departure.region(a, starts_a[0], equal[0]) if starts_a else []
+    theirs = departure.region(b, starts_b[0], equal[1]) if starts_b else []
+    scored = list[tuple[float, Pair]]()
     # the first value of one with any of the first of the other: what is one operator here may be several there
-    tried = [(p, q, key, first) for group in theirs for p, key in enumerate(ours) for q, first in enumerate(group)]
-    for p, q, key, first in tried:
-        if (pair := match.compare(a, b, key, first)) is None:
+    for p, key in enumerate(ours):
+        for q, first in enumerate(theirs):
+            if pair := match.compare(a, b, key, first):
+                makers = a.makers[key], b.makers[first]
+                alike = 3.0 * (family(makers[0].type) == family(makers[1].type))
+                alike += 2.0 * (makers[0].module == makers[1].module != "") + 2.0 * (
+                    key in pairs.aligned and pairs.aligned[key].b == first
+                )
+                near = max(0.0, min(pair.near_db, 60.0))
+                scored.append((near + (alike if near < UNLIKE_DB else 0.0) - STEP_DB * (p + q), pair))
+    # an operator that one has and the other has not: what it makes beside what it reads
+    for mine, chain, other, turned in ((b, theirs, ours, False), (a, ours, theirs, True)):
+        if not chain or family(mine.makers[chain[0]].type) in WEIGHTED:
             continue
-        makers = a.makers[key], b.makers[first]
-        score = pair.likeness - 0.05 * (p + q) + 0.2 * (family(makers[0].type) == family(makers[1].type))
-        score += 0.1 * (makers[0].module == makers[1].module != "") + 0.1 * (key in aligned and aligned[key].b == first)
-        if best is None or score > best[0]:
-            best = (score, pair)
+        kinds_ = [family(mine.makers[key].type) for key in chain[:2]]
+        further = bool(other) and family((a if mine is b else b).makers[other[0]].type) in kinds_[1:]
+        for read in mine.before(chain[0]):
+            if (known := (pairs.of_a if turned else pairs.of_b).get(read)) is None:
+                continue
+            pair = match.compare(a, b, *((chain[0], known.b) if turned else (known.a, chain[0])))
+            if pair is None:
+                continue
+            moved = kinds_[0] == "move" and kinds.reordered(a, b, pair, precision)
+            structural = further and kinds_[0] not in kinds_[1:]
+            scored.append(
+                (200.0 if moved else 100.0 if structural else max(0.0, min(pair.near_db, 60.0)) - INSERTED_DB, pair)
+            )
+    best = max(scored, key=lambda each: each[0], default=None)
     if best is None:
         return None
     pair = best[1]
-    segments = [side.between(key, same) for side, key, same in ((a, pair.a, equal[0]), (b, pair.b, equal[1]))]
+    segments = [side.between(key, same - {key}) for side, key, same in ((a, pair.a, equal[0]), (b, pair.b, equal[1]))]
     reads = [key for op in segments[0] for key in op.reads if key in equal[0] or key not in a.makers]
-    level = min([departure.CAP_DB[precision], *(nearest[k].near_db for k in reads if k in nearest)])
+    level = min([departure.CAP_DB[precision], *(pairs.of_a[k].near_db for k in reads if k in pairs.of_a)])
     return departure.Departure(pair, segments[0], segments[1], level, tuple(dict.fromkeys(reads)))
 
 
@@ -192,12 +221,13 @@ def _first(a: Side, b: Side, found: departure.Departure, precision: str) -> dict
     """The departure in words."""
     kind = kinds.kind(a, b, found, precision)
     ours, theirs = kind.a or found.a, kind.b or found.b
+    narrow = family(ours.type) in WEIGHTED and family(theirs.type) not in WEIGHTED
     first = {
         "a": ours.name,
         "b": theirs.name,
         "type": ours.type,
         "type_b": theirs.type,
-        "module": ours.module or theirs.module,
+        "module": (theirs.module if narrow and theirs.module else ours.module) or theirs.module,
         "sqnr_db": found.pair.near_db,
         "inputs_db": found.inputs_db,
         "reads": list(found.reads_a),
@@ -215,20 +245,24 @@ def _first(a: Side, b: Side, found: departure.Departure, precision: str) -> dict
 def _aligned(
     a: Side,
     b: Side,
-    nearest: Mapping[str, Pair],
-    aligned: Mapping[str, Pair],
+    pairs: match.Pairs,
     equal_a: set[str],
     equal_b: set[str],
 ) -> dict[str, Any]:
     """How many operators of A have a counterpart: a value that is equal, or the pair that the order gives."""
-    rows = [op for op in a.operators if family(op.type) not in ("move", "rounding") and any(v in a.values for v in op.writes)]
+    aligned = pairs.aligned
+    rows = [
+        op
+        for op in a.operators
+        if family(op.type) not in ("move", "part", "rounding") and any(v in a.values for v in op.writes)
+    ]
 
     def known(op: WatchedOperator) -> bool:
         if any(value in equal_a or value in aligned for value in op.writes):
             return True
         # what B computes along with the operators behind it: those of one kernel, up to a value that B has, too
         chain = _behind(a, op, equal_a | {*aligned})
-        pair = aligned.get(chain) or nearest.get(chain)
+        pair = aligned.get(chain) or pairs.of_a.get(chain)
         if pair is None:
             return False
         there = [family(each.type) for each in b.between(pair.b, equal_b - {pair.b})]
@@ -243,7 +277,12 @@ def _aligned(
         "compute": len(compute) - len(rest),
         "compute_of": len(compute),
         "rest": rest[:LISTED],
-        "rest_b": [op.name for op in b.operators if family(op.type) in WEIGHTED and not any(v in equal_b or v in {p.b for p in aligned.values()} for v in op.writes)][:LISTED],
+        "rest_b": [
+            op.name
+            for op in b.operators
+            if family(op.type) in WEIGHTED
+            and not any(v in equal_b or v in {p.b for p in aligned.values()} for v in op.writes)
+        ][:LISTED],
     }
 
 

@@ -118,7 +118,11 @@ def _paired(
         rivals = [s for s in left_a if alike and _fits(s, alike[0]) and s.name not in pairs]
         if alike and (len(alike) == 1 or len(rivals) == len(alike)):
             pairs[spec.name] = alike[0].name
-            by = "the only one of its shape" if len(alike) == len(rivals) == 1 else "by its place among those of its shape"
+            by = (
+                "the only one of its shape"
+                if len(alike) == len(rivals) == 1
+                else "by its place among those of its shape"
+            )
             assumed.append(f"{what} {spec.name} of A is {alike[0].name} of B: {by}")
     return pairs, assumed
 

@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from edgecompress.stages.diagnose.noise import Power
-from edgecompress.stages.diff.match import laid_out
+from edgecompress.stages.diff.match import Pair, laid_out
 from edgecompress.stages.diff.words import WEIGHTED, family
 
 if TYPE_CHECKING:
@@ -23,11 +23,13 @@ FP16_MOST = 65504.0
 GAIN_DB = {"float32": 20.0, "float16": 12.0, "int8": 8.0}  # of SQNR, from which on a change explains a difference
 LEAST_FIT = 8  # values of a channel that a line is fitted through
 FEW_CHANNELS = 0.25
+CUT_NOISE = 0.6  # of the noise of a quantized value, from which on it comes from what is cut off
+SORTED_DB = {"float32": 70.0, "float16": 40.0, "int8": 24.0}  # of the same numbers in another order
 SAME = {"float32": 1e-3, "float16": 5e-3, "int8": 3e-2}  # relative, of constants that are one
 ONE = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2}  # how near to 1 a factor is no factor
 DO = {
     "fp16 overflow": "keep this operator in float32, or scale its inputs down",
-    "layout": "check the order of axes there: NCHW or NHWC, the reshape before a product, the transposes of the converter",
+    "layout": "check the order of axes there: NCHW or NHWC, the reshape before a product, transposes",
     "resize mode": "give both the same mode, coordinates (align_corners, half_pixel) and rounding",
     "saturated range": "calibrate with data that has the full range, or remove the clip",
     "padding": "give both the same padding: TensorFlow's SAME pads the end, PyTorch's padding both ends alike",
@@ -100,11 +102,35 @@ def overflow(seen: Evidence) -> Kind | None:
 
     bad = ~np.isfinite(seen.z) & np.isfinite(seen.x)
     held = np.isfinite(seen.z) & (np.abs(seen.z) >= FP16_MOST)
+    inner = [
+        v for op in seen.departure.segment_b for v in op.writes if v in seen.b.values and v != seen.departure.pair.b
+    ]
+    for value in inner:
+        held_there = seen.b.values[value].array()
+        if not np.isfinite(held_there).all() or float(np.abs(held_there).max()) >= FP16_MOST:
+            maker = seen.b.makers[value]
+            return Kind(
+                "fp16 overflow", f"{maker.type} '{_short(maker.name)}' in B is not finite, or beyond float16's 65504"
+            )
     if bad.any() or (seen.dtype == "float16" and held.any()):
         most = float(np.abs(seen.x[np.isfinite(seen.x)]).max())
         where = "beyond float16's 65504" if most > FP16_MOST or seen.dtype == "float16" else "beyond its type"
-        return Kind("fp16 overflow", f"{int(bad.sum() + held.sum())} values are not finite or held at the limit; A's reach {most:.3g}, {where}")
+        return Kind(
+            "fp16 overflow",
+            f"{int(bad.sum() + held.sum())} values are not finite or held at the limit; A's reach {most:.3g}, {where}",
+        )
     return None
+
+
+def reordered(a: Side, b: Side, pair: Pair, precision: str) -> bool:
+    """Whether two values are the same numbers in different orders."""
+    import numpy as np
+
+    x, z = (side.values[key].array() for side, key in ((a, pair.a), (b, pair.b)))
+    power = Power()
+    power.add(*(np.sort(each.reshape(len(each), -1).astype(np.float64), axis=1) for each in (x, z)))
+    near = 200.0 if power.sqnr_db is None else power.sqnr_db
+    return near >= max(SORTED_DB[precision], min(pair.near_db, 100.0) + GAIN_DB[precision])
 
 
 def layout(seen: Evidence) -> Kind | None:
@@ -112,7 +138,7 @@ def layout(seen: Evidence) -> Kind | None:
     import numpy as np
 
     x, z = (np.sort(each.reshape(len(each), -1), axis=1) for each in (seen.x, seen.z))
-    if x.shape[1] < 2 or not seen.explains(x, z) or seen.noise > 20:
+    if x.shape[1] < 2 or seen.db(x, z) < max(SORTED_DB[seen.precision], seen.noise + GAIN_DB[seen.precision]):
         return None
     shape = seen.x.shape[1:]
     turned = [p for p in permutations(range(len(shape))) if len(shape) <= 4 and sorted(p) != [*p]]
@@ -147,12 +173,13 @@ def saturated(seen: Evidence) -> Kind | None:
         low, high = float(np.nanmin(cut)), float(np.nanmax(cut))
         beyond = (whole > high) | (whole < low)
         share = float(beyond.mean())
-        if not 0 < share < 0.6 or not seen.explains(np.clip(whole, low, high), cut):
+        error = np.nan_to_num((whole - cut) ** 2)
+        loud = seen.precision == "int8" and float(error[beyond].sum()) > CUT_NOISE * float(error.sum())
+        if not 0 < share < 0.6 or not (loud or seen.explains(np.clip(whole, low, high), cut)):
             continue
-        first, second = seen.only("", "activation")
-        relu6 = abs(high - 6) < 1e-3 and first is not None and second is not None and "rounding" not in _families(seen)
-        if relu6:
-            return Kind("activation", f"{name} is cut off at 6, as ReLU6 does: A {first.type}, B {second.type}", first, second)  # type: ignore[union-attr]
+        if abs(high - 6) < 1e-2 and low > -1e-2 and "rounding" not in _families(seen):
+            first, second = seen.only("", "activation")
+            return Kind("activation", f"{name} is cut off at 0 and 6, as ReLU6 does, the other is not", first, second)
         says = f"{name} is cut off at {low:.4g} and {high:.4g}: {share:.2%} of the other's values lie beyond"
         return Kind("saturated range", says)
     return None
@@ -183,7 +210,7 @@ def borders(seen: Evidence) -> Kind | None:
             inside[tuple(index)] = False
     if inside.all() or not inside.any():
         return None
-    if not seen.explains(np.array([1.0]), np.array([1.0])) or float(error[inside].sum()) > total * 10 ** (-GAIN_DB[seen.precision] / 10):
+    if float(error[inside].mean()) > float(error[~inside].mean()) * 10 ** (-GAIN_DB[seen.precision] / 10):
         return None
     first, second = seen.only("", "convolution", "pool", "pad")
     pads = [_words(op, ("pad", "ceil", "count_include")) for op in (first, second)]
@@ -253,9 +280,10 @@ def affine(seen: Evidence) -> Kind | None:
     families = _families(seen)
     norm = seen.only("", "batch norm")
     count, share = int(wrong.sum()), float(wrong.mean())
-    where = f"channel{'s' if count > 1 else ''} {', '.join(map(str, np.flatnonzero(wrong)[:3]))}{' ...' if count > 3 else ''}"
     if not count:
         return None
+    which = ", ".join(map(str, np.flatnonzero(wrong)[:3])) + (" ..." if count > 3 else "")
+    where = f"channel{'s' if count > 1 else ''} {which}"
     middle = float(np.median(line.factors[wrong]))
     if one.all():
         return Kind("bias", f"B differs by a constant in {count} of {len(one)} channels: {_few(line.offsets[wrong])}")
@@ -269,6 +297,8 @@ def affine(seen: Evidence) -> Kind | None:
         return Kind(word, f"B is {middle:.4g} times A everywhere")
     if "norm" in families:
         return None
+    if seen.b.quantized and not seen.a.quantized:
+        return Kind("quantization scale", f"B is {_few(line.factors)} times A, by channel")
     if norm[0] or norm[1] or families & {"convolution"}:
         if epsilon := _epsilon(seen, line):
             return epsilon
@@ -285,7 +315,7 @@ def _epsilon(seen: Evidence, line: Lines) -> Kind | None:
     import numpy as np
 
     norms = seen.only("", "batch norm")
-    told = [next((float(v) for k, v in op.attributes.items() if "eps" in k.lower()), None) if op else None for op in norms]  # type: ignore[arg-type]
+    told = [_number(op, "eps") for op in norms]
     if None not in told and told[0] != told[1]:
         return Kind("epsilon", f"A {told[0]:.3g}, B {told[1]:.3g}", *norms)
     for op, side, own, sign in ((norms[0], seen.a, told[0], 1), (norms[1], seen.b, told[1], -1)):
@@ -302,14 +332,19 @@ def _epsilon(seen: Evidence, line: Lines) -> Kind | None:
             if clear.sum() >= 2 and (other > -1e-9).all() and np.std(other) <= 0.2 * np.abs(np.mean(other)) + 1e-9:
                 there = float(np.median(other))
                 first, second = (own or 1e-5, there) if sign > 0 else (there, own or 1e-5)
-                return Kind("epsilon", f"A {first:.3g}, B {second:.3g}, by the factors of {len(factors)} channels", *norms)
-    same = (line.factors <= 1 + 1e-4).all() or (line.factors >= 1 - 1e-4).all()
-    if same and np.abs(line.factors - 1).max() < 0.5 and all(op is None for op in norms[1:]) and norms[0] is None:
-        return None
+                return Kind(
+                    "epsilon", f"A {first:.3g}, B {second:.3g}, by the factors of {len(factors)} channels", *norms
+                )
     return None
 
 
 # --------------------------------------------------------------------------- by what the operators are and hold
+
+
+def _number(op: WatchedOperator | None, word: str) -> float | None:
+    """The attribute whose name has a word in it, where it is a number."""
+    found = (v for k, v in op.attributes.items() if word in k.lower()) if op else iter(())
+    return next((float(v) for v in found if isinstance(v, (int, float))), None)
 
 
 def normalized(seen: Evidence) -> Kind | None:
@@ -319,7 +354,10 @@ def normalized(seen: Evidence) -> Kind | None:
         return None
     if changed := _constants(seen):
         return changed
-    told = [next((v for k, v in op.attributes.items() if "eps" in k.lower()), None) if op else None for op in (first, second)]
+    told = [
+        next((v for k, v in op.attributes.items() if "eps" in k.lower()), None) if op else None
+        for op in (first, second)
+    ]
     if None not in told and told[0] == told[1]:
         return None
     words = [f"{v:.3g}" if isinstance(v, (int, float)) else "in its graph" for v in told]
@@ -331,7 +369,8 @@ def activated(seen: Evidence) -> Kind | None:
     first, second = seen.only("", "activation")
     families_a = [family(op.type) for op in seen.departure.segment_a if family(op.type) not in ("move", "rounding")]
     if families_a[:1] == ["activation"] or (families_a and {*families_a} <= {"activation", "arithmetic"} and first):
-        return Kind("activation", f"from equal inputs; A: {_plain(first)}; B: {_plain(second) if second else _types(seen.departure.segment_b)}", first, second)
+        there = _plain(second) if second else _types(seen.departure.segment_b)
+        return Kind("activation", f"from equal inputs; A: {_plain(first)}; B: {there}", first, second)
     return None
 
 
@@ -349,7 +388,8 @@ def twice(seen: Evidence) -> Kind | None:
     if any(key in seen.a.makers for key in seen.departure.reads_a):
         return None
     lacks, more = (
-        [family(op.type) for op in _leading(segment)] for segment in (seen.departure.segment_a, seen.departure.segment_b)
+        [family(op.type) for op in _leading(segment)]
+        for segment in (seen.departure.segment_a, seen.departure.segment_b)
     )
     plain = [len([f for f in each if f in ("arithmetic", "batch norm")]) for each in (lacks, more)]
     if plain[0] == plain[1]:
@@ -374,6 +414,9 @@ def weighted(seen: Evidence) -> Kind | None:
     if changed := _constants(seen):
         return changed
     held, other = (_arrays(side, segment) for side, segment in _sides(seen))
+    tolerance = SAME[seen.precision]
+    if not all(any(_same(o, w, tolerance) for _, o in held) for _, w in other if w.squeeze().ndim > 1):
+        return None
     squares = [a for _, a in held if a.ndim == 2 and a.shape[0] == a.shape[1] and a.shape[0] > 1]
     act = seen.only("", "activation")
     names = [op.type.lower() if op else "" for op in act]
@@ -410,17 +453,29 @@ def _constants(seen: Evidence) -> Kind | None:
     """What differs between the constants of the two: those of one size are compared in every order of axes."""
     ours, theirs = (_arrays(side, segment) for side, segment in _sides(seen))
     tolerance = SAME[seen.precision]
-    unlike = [(n, w) for n, w in theirs if any(o.size == w.size for _, o in ours) and not any(_same(o, w, tolerance) for _, o in ours)]
+    unlike = [
+        (n, w)
+        for n, w in theirs
+        if any(o.size == w.size for _, o in ours) and not any(_same(o, w, tolerance) for _, o in ours)
+    ]
     for name, array in sorted(unlike, key=lambda pair: -pair[1].size):
         if next((True for _, o in ours if o.size == array.size and _proportional(o, array, tolerance)), False):
             continue
-        word = "bias" if array.squeeze().ndim <= 1 and any(a.squeeze().ndim > 1 for _, a in (*ours, *theirs)) else "weight"
+        word = (
+            "bias" if array.squeeze().ndim <= 1 and any(a.squeeze().ndim > 1 for _, a in (*ours, *theirs)) else "weight"
+        )
         if word == "bias" and any(a.squeeze().ndim > 1 for _, a in unlike):
             word = "weight"
-        if donor := next((n for n in _all_constants(seen.a) if _is(seen.a, n, array, tolerance, {n for n, _ in ours})), ""):
+        if donor := next(
+            (n for n in _all_constants(seen.a) if _is(seen.a, n, array, tolerance, {n for n, _ in ours})), ""
+        ):
             return Kind(word, f"B's '{_short(name)}' is A's '{_short(donor)}', of another operator")
         return Kind(word, f"B's '{_short(name)}' {[*array.shape]} is not A's")
-    lost = [n for n, w in ours if w.squeeze().ndim == 1 and len(ours) > len(theirs) and not any(o.size == w.size for _, o in theirs)]
+    lost = [
+        n
+        for n, w in ours
+        if w.squeeze().ndim == 1 and len(ours) > len(theirs) and not any(o.size == w.size for _, o in theirs)
+    ]
     if lost and len(theirs) and any(w.squeeze().ndim > 1 for _, w in theirs):
         return Kind("bias", f"A's '{_short(lost[0])}' has no counterpart in B")
     return None
@@ -436,7 +491,12 @@ def _all_constants(side: Side) -> Iterator[str]:
 
 def _is(side: Side, name: str, array: np.ndarray, tolerance: float, known: set[str]) -> bool:
     other = side.constant(name) if name not in known else None
-    return other is not None and other.size == array.size > 1 and other.dtype.kind == "f" and _same(other.astype("float32"), array, tolerance)
+    return (
+        other is not None
+        and other.size == array.size > 1
+        and other.dtype.kind == "f"
+        and _same(other.astype("float32"), array, tolerance)
+    )
 
 
 def _same(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
@@ -491,4 +551,4 @@ def by_family(seen: Evidence) -> Kind | None:
     return None
 
 
-TESTS = (overflow, layout, resized, twice, saturated, borders, affine, normalized, activated, weighted, by_family)
+TESTS = (overflow, layout, twice, saturated, resized, affine, borders, normalized, activated, weighted, by_family)

@@ -52,30 +52,45 @@ def laid_out(array: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
     return turned.reshape((len(array), *shape))
 
 
-def pairs(a: Side, b: Side) -> tuple[dict[str, Pair], dict[str, Pair]]:
-    """(the nearest value of B for each of A, the one of A for each of B that the order of computing gives it)."""
+@dataclass(frozen=True)
+class Pairs:
+    """The nearest value of B for each of A, and the other way round; the pairs that the order gives, by A's."""
+
+    of_a: Mapping[str, Pair]
+    of_b: Mapping[str, Pair]
+    aligned: Mapping[str, Pair]
+
+
+def pairs(a: Side, b: Side) -> Pairs:
+    """Which values of the two are which."""
     import numpy as np
 
     likeness, axes = _likeness(a, b)
     names_a, names_b = [*a.values], [*b.values]
-    nearest: dict[str, Pair] = {}
-    for j, name in enumerate(names_a):
-        if len(names_b) and (i := int(np.argmax(likeness[:, j]))) >= 0 and likeness[i, j] > -np.inf:
-            order = axes[i, j]
-            nearest[name] = _measured(a, b, Pair(name, names_b[i], order, float(likeness[i, j])))
+    best = [(int(np.argmax(likeness[:, j])), j) for j in range(len(names_a)) if names_b]
+    back = [(i, int(np.argmax(likeness[i]))) for i in range(len(names_b)) if names_a]
+    known: dict[tuple[int, int], Pair] = {
+        (i, j): _measured(a, b, Pair(names_a[j], names_b[i], axes[i, j], float(likeness[i, j])))
+        for i, j in dict.fromkeys((*best, *back))
+        if likeness[i, j] > -np.inf
+    }
+    nearest = (
+        {names_a[j]: known[i, j] for i, j in best if (i, j) in known},
+        {names_b[i]: known[i, j] for i, j in back if (i, j) in known},
+    )
     scores = np.full_like(likeness, -np.inf)
-    known = np.isfinite(likeness)
-    scores[known] = FLOOR + (1 - FLOOR) * np.log10(np.clip(1 - likeness[known], LEAST, 1)) / math.log10(LEAST)
+    real = np.isfinite(likeness)
+    scores[real] = FLOOR + (1 - FLOOR) * np.log10(np.clip(1 - likeness[real], LEAST, 1)) / math.log10(LEAST)
     modules = [_module(side, name) for side, names in ((a, names_a), (b, names_b)) for name in names]
     of_a, of_b = modules[: len(names_a)], modules[len(names_a) :]
     same = np.array([[bool(m) and m == n for n in of_a] for m in of_b]).reshape(likeness.shape)
-    scores[known & same] += SAME_MODULE
+    scores[real & same] += SAME_MODULE
     aligned: dict[str, Pair] = {}
     for i, j in enumerate(align.paired(scores)):
         if j is not None:
             pair = Pair(names_a[j], names_b[i], axes[i, j], float(likeness[i, j]))
-            aligned[names_a[j]] = _measured(a, b, pair)
-    return nearest, aligned
+            aligned[names_a[j]] = known[i, j] if (i, j) in known else _measured(a, b, pair)
+    return Pairs(*nearest, aligned)
 
 
 def compare(a: Side, b: Side, ours: str, theirs: str) -> Pair | None:
@@ -86,7 +101,9 @@ def compare(a: Side, b: Side, ours: str, theirs: str) -> Pair | None:
     shape, other = x.shape[1:], z.shape[1:]
     if math.prod(shape) != math.prod(other):
         return None
-    flat = [each.reshape(1, -1).astype("float64") for each in (x, *(laid_out(z, o, shape) for o in orders(other, shape)))]
+    flat = [
+        each.reshape(1, -1).astype("float64") for each in (x, *(laid_out(z, o, shape) for o in orders(other, shape)))
+    ]
     alike = [float(_concordance(each, flat[0])[0, 0]) for each in flat[1:]]
     best = max(range(len(alike)), key=lambda i: alike[i] + (1e-9 if i == 0 else 0))
     return _measured(a, b, Pair(ours, theirs, orders(other, shape)[best], alike[best]))
@@ -98,11 +115,15 @@ def _module(side: Side, name: str) -> str:
 
 def _measured(a: Side, b: Side, pair: Pair) -> Pair:
     """The pair with its SQNR over all runs."""
+    import numpy as np
+
     ours = a.values[pair.a].array()
+    theirs = laid_out(b.values[pair.b].array(), pair.axes, ours.shape[1:])
     power = Power()
-    power.add(ours, laid_out(b.values[pair.b].array(), pair.axes, ours.shape[1:]))
-    db = power.sqnr_db if power.noise else None
-    return Pair(pair.a, pair.b, pair.axes, pair.likeness, -200.0 if power.noise and not power.signal else db)
+    power.add(ours, theirs)
+    broken = bool((np.isfinite(ours) != np.isfinite(theirs)).any())
+    far = broken or (power.noise and not power.signal)
+    return Pair(pair.a, pair.b, pair.axes, pair.likeness, -200.0 if far else power.sqnr_db if power.noise else None)
 
 
 # --------------------------------------------------------------------------- likeness of all with all
@@ -145,7 +166,9 @@ def orders(other: tuple[int, ...], shape: tuple[int, ...]) -> list[Axes]:
     if len(other) == 4 and len(shape) != 4:
         found += [(0, 3, 1, 2), (0, 2, 3, 1)]
     if len(other) == len(shape) <= 4:
-        found += [p for p in permutations(range(len(other))) if tuple(other[i] for i in p) == shape and sorted(p) != [*p]]
+        found += [
+            p for p in permutations(range(len(other))) if tuple(other[i] for i in p) == shape and sorted(p) != [*p]
+        ]
     return found
 
 

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 HELD = "held"  # the attribute of an operator whose constant is held in fewer bits
 INTEGERS = ("int8", "uint8", "int16")
-ROUNDS = {"QuantizeLinear", "DynamicQuantizeLinear", "FakeQuantize", "quantize", "FakeQuantWithMinMaxVars", "MatMulNBits"}
+ROUNDS = {
+    "QuantizeLinear",
+    "DynamicQuantizeLinear",
+    "FakeQuantize",
+    "quantize",
+    "FakeQuantWithMinMaxVars",
+    "MatMulNBits",
+}
 
 
 @dataclass(frozen=True)
@@ -216,7 +223,9 @@ def _operator(node: Node, live: set[Node]) -> WatchedOperator:
     told = attributes({k: v for k, v in {**named, **node.kwargs}.items() if not hasattr(v, "op")})
     reads = tuple(n.name for n in node.all_input_nodes if n in live)
     constants = tuple(_origin(n).name for n in node.all_input_nodes if n not in live)
-    return WatchedOperator(node.name, layers.operator(node), reads, (node.name,), constants, told, layers.module_of(node))
+    return WatchedOperator(
+        node.name, layers.operator(node), reads, (node.name,), constants, told, layers.module_of(node)
+    )
 
 
 def _origin(node: Node) -> Node:

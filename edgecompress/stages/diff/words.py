@@ -27,9 +27,11 @@ FAMILIES = {  # word -> what formats call it, in lower case, letters and digits 
     "pad": r"pad(v2)?|mirrorpad|constantpadnd|reflectionpad[123]d|replicationpad[123]d",
     "move": r"reshape|view|unsafeview|flatten2?d?|permute|transpose|t|squeeze|unsqueeze|expanddims|identity|contiguous"
     r"|clone|alias|pack|unpack",
+    "part": r"slice(bysize|byindex)?|stridedslice|split(v|withsizes)?|chunk|select|narrow|unbind|concat(v2|enation)?"
+    r"|cat|stack|gather(nd)?|indexselect|index|tile|expand|broadcastto|repeat",
     "arithmetic": r"add|sub|subtract|mul|multiply|div|divide|realdiv|biasadd|rsub|addv2|addn",
-    "rounding": r"quantizelinear|dequantizelinear|quantize|dequantize|fakequantize|quantizepertensor|dequantizepertensor"
-    r"|dynamicquantizelinear|quantizeperchannel|dequantizeperchannel",
+    "rounding": r"quantizelinear|dequantizelinear|quantize|dequantize|fakequantize|quantizepertensor"
+    r"|dequantizepertensor|dynamicquantizelinear|quantizeperchannel|dequantizeperchannel",
 }
 WEIGHTED = ("convolution", "product", "recurrent", "attention")
 PATTERNS = {word: re.compile(rf"(?:{pattern})\Z") for word, pattern in FAMILIES.items()}

@@ -69,23 +69,33 @@ def watched(source: Path, target: Path) -> tuple[list[AddedOutput], list[Watched
     """Copies a package to `target` with each real number as an output; its live operators, and its constants."""
     model, weights = package.read(source)
     graph, blob = _BlockGraph(*package.main_function(source, model)), Blob(weights)
-    live, operators, constants = {value.name for value in graph.function.inputs}, [], {}
-    added = list[AddedOutput]()
+    live = {value.name for value in graph.function.inputs}
+    added, operators = list[AddedOutput](), list[WatchedOperator]()
+    constants: dict[str, np.ndarray] = {}
     with package.parsed(source):
         for op in list(graph.block.operations):
             reads, made = list(_reads(op)), tuple(out.name for out in op.outputs)
             if op.type == "const":
                 _, value = constant(made[0], op.attributes["val"], blob)
-                constants |= {made[0]: value.float().numpy() if value.is_floating_point() else value.numpy()} if not isinstance(value, str) else {}
+                constants |= (
+                    {made[0]: value.float().numpy() if value.is_floating_point() else value.numpy()}
+                    if not isinstance(value, str)
+                    else {}
+                )
             if live.isdisjoint(reads):
                 continue
             live.update(made)
             inputs = {name: [b.name for b in argument.arguments] for name, argument in op.inputs.items()}
             told = {name: constants[names[0]] for name, names in inputs.items() if names and names[0] in constants}
             from_constants = [n for names in inputs.values() for n in names if n not in live]
-            origin = [next(iter(_reads(graph.makers[n])), n) if n in graph.makers and graph.makers[n].type != "const" else n for n in from_constants]
+            origin = [
+                next(iter(_reads(graph.makers[n])), n) if n in graph.makers and graph.makers[n].type != "const" else n
+                for n in from_constants
+            ]
             operators.append(
-                WatchedOperator(made[0], op.type, tuple(r for r in reads if r in live), made, tuple(origin), attributes(told))
+                WatchedOperator(
+                    made[0], op.type, tuple(r for r in reads if r in live), made, tuple(origin), attributes(told)
+                )
             )
             added += [_added(model, graph, op, op)] if _is_float(op) else []
     shutil.copytree(source, target)

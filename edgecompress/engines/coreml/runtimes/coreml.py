@@ -303,13 +303,13 @@ def foreign(request: Request) -> Artifact:
     for ports in (program.inputs, program.outputs):
         if name := next((name for name, port in ports.items() if None in port.shape), ""):
             raise InputError(f"{folder}: '{name}' has an axis of no fixed size; convert it with fixed shapes")
-        sides.append(tuple(TensorSpec(n, tuple(d or 1 for d in p.shape), p.dtype) for n, p in ports.items()))
+        sides.append([TensorSpec(n, tuple(d or 1 for d in p.shape), p.dtype) for n, p in ports.items()])
     for part in ("Manifest.json", mlpackage.MODEL, mlpackage.MODEL.parent / package.WEIGHTS):
         if (file := package.inside(folder, Path(part))).is_file():
             copy = request.out / convert.FILE / part
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copy)
-    return Artifact(request.out, FORMAT, *declared_ends.of(*sides, {}, str(folder))).write()
+    return Artifact(request.out, FORMAT, *declared_ends.of(sides[0], sides[1], {}, str(folder))).write()
 
 
 def _batch_first(shape: Sequence[int], batch: int) -> tuple[int, ...] | None:

@@ -118,7 +118,9 @@ def foreign(request: Request) -> Artifact:
         net = openvino.Core().read_model(file)
         openvino.Core().compile_model(net, "CPU", {THREADS: 1, **SETTINGS})
     except RuntimeError as error:
-        raise InputError(f"{file}: OpenVINO cannot read it: {first_line(error)}; its .bin must lie beside it") from error
+        raise InputError(
+            f"{file}: OpenVINO cannot read it: {first_line(error)}; its .bin must lie beside it"
+        ) from error
     for number, port in enumerate((*net.inputs, *net.outputs)):
         if not port.get_names():
             port.get_tensor().set_names({f"value_of_{number}"})

@@ -68,7 +68,7 @@ def read(request: Request) -> Artifact:
     graph = frozen.graph.as_graph_def()
     _fold(graph, inputs, request.options.get("constants", {}), str(path))
     order = [name for name in order if name in inputs]
-    infos = ({name: _info(tensor) for name, tensor in side.items()} for side in (inputs, outputs))
+    infos = ({name: savedmodel.info(tensor) for name, tensor in side.items()} for side in (inputs, outputs))
     graph = savedmodel.numbered(graph)
     _check(graph, path)
     savedmodel.write(request.out / savedmodel.FOLDER, graph, (*infos,))  # type: ignore[arg-type]
@@ -192,12 +192,6 @@ def _fold(graph: GraphDef, inputs: dict[str, Any], constants: Mapping[str, objec
         node.ClearField("attr")
         node.attr["dtype"].type = tensor.dtype.as_datatype_enum
         node.attr["value"].tensor.CopyFrom(make_tensor_proto(array))
-
-
-def _info(tensor: TensorInfo) -> object:
-    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
-
-    return TensorInfo(name=tensor.name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto())
 
 
 def _check(graph: GraphDef, path: Path) -> None:
