@@ -207,7 +207,11 @@ def text(diff: Diff, brief: bool = False, width: int = sys.maxsize) -> str:
         lines += ["", f"aligned: {aligned['operators']} of A's {aligned['of']} operators ({share:.0%}){compute}"]
         lines += [f"  not aligned: {_few(aligned['rest'])}"] if aligned["rest"] else []
     else:
-        lines += ["", "aligned: outputs alone; the layers of one of the two cannot be read"]
+        changed = [f"handing out the values of {name} changes what it answers" for name in facts["unread"]]
+        lines += [
+            "",
+            f"aligned: outputs alone; {changed[0] if changed else 'one of the two does not hand its layers out'}",
+        ]
     lines += [f"assumed: {each}" for each in facts["assumed"]]
     return "\n".join([*lines, "", _conclusion(facts)])
 

@@ -33,14 +33,12 @@ def run(request: Request) -> Artifact:
 
 
 def _side(request: Request, which: str, out: Path) -> sides.Side:
-    options, model = request.options, request.inputs[which]
     request.progress(0.0 if which == "a" else 0.3, f"running {which.upper()}")
-    samples = request.inputs[f"items_{which}"]
-    if not (runtime := options[f"runtime_{which}"]):
-        return sides.of_program(model, _runs(request, model, samples), out)
-    watched = request.inputs.get(f"watched_{which}", model)
-    sides.ask(request, watched, samples, runtime, out)
-    return sides.of_file(watched, [spec.name for spec in model.outputs], out / "values", options["split"])
+    model = request.inputs[which]
+    if not request.options[f"runtime_{which}"]:
+        return sides.of_program(model, _runs(request, model, request.inputs[f"items_{which}"]), out)
+    sides.ask(request, which, out)
+    return sides.of_file(model, request.inputs.get(f"watched_{which}"), out, request.options["split"])
 
 
 def _runs(request: Request, model: Artifact, samples: Artifact) -> Iterator[Mapping[str, np.ndarray]]:

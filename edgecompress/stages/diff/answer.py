@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from edgecompress.core.watched_graph import WatchedOperator
 
+NAMES = ("A", "B")
 WORST = 3  # items that are named
 FUSED = 6  # operators that another format may have as one
 STEP_DB = 2.0  # that a later value must be nearer, to be the one that departs
@@ -38,7 +39,7 @@ class OutputDiff(TypedDict):
     worst: list[int]
 
 
-def facts(a: Side, b: Side, ends: EndFacts, names: tuple[str, str] = ("A", "B")) -> dict[str, Any]:
+def facts(a: Side, b: Side, ends: EndFacts) -> dict[str, Any]:
     """The whole answer as plain data."""
     precision = "int8" if a.quantized or b.quantized else "float16" if a.half or b.half else "float32"
     rows, near = _outputs(a, b, ends["outputs"])
@@ -50,6 +51,7 @@ def facts(a: Side, b: Side, ends: EndFacts, names: tuple[str, str] = ("A", "B"))
         "limit_db": limit,
         "outputs": rows,
         "assumed": ends["assumed"],
+        "unread": [name for name, side in zip(NAMES, (a, b), strict=True) if side.changed],
         "first": None,
         "kind": "",
         "says": "",

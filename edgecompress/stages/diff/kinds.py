@@ -29,10 +29,12 @@ SAME = {"float32": 1e-3, "float16": 5e-3, "int8": 3e-2}  # relative, of constant
 ONE = {"float32": 1e-3, "float16": 1e-2, "int8": 5e-2}  # how near to 1 a factor is no factor
 DO = {
     "fp16 overflow": "keep this operator in float32, or scale its inputs down",
+    "not finite": "look at the weights of that operator in B's file, and at what it divides by",
     "layout": "check the order of axes there: NCHW or NHWC, the reshape before a product, transposes",
     "resize mode": "give both the same mode, coordinates (align_corners, half_pixel) and rounding",
     "saturated range": "calibrate with data that has the full range, or remove the clip",
     "padding": "give both the same padding: TensorFlow's SAME pads the end, PyTorch's padding both ends alike",
+    "dilation": "give both the same dilation",
     "epsilon": "give both the same epsilon: Keras' default is 1e-3, PyTorch's 1e-5",
     "batch norm": "load the running mean and variance, and export in eval mode",
     "bias": "load the bias, or check the option that drops it",
@@ -112,14 +114,13 @@ def overflow(seen: Evidence) -> Kind | None:
             return Kind(
                 "fp16 overflow", f"{maker.type} '{_short(maker.name)}' in B is not finite, or beyond float16's 65504"
             )
-    if bad.any() or (seen.dtype == "float16" and held.any()):
-        most = float(np.abs(seen.x[np.isfinite(seen.x)]).max())
-        where = "beyond float16's 65504" if most > FP16_MOST or seen.dtype == "float16" else "beyond its type"
-        return Kind(
-            "fp16 overflow",
-            f"{int(bad.sum() + held.sum())} values are not finite or held at the limit; A's reach {most:.3g}, {where}",
-        )
-    return None
+    if not bad.any() and not (seen.dtype == "float16" and held.any()):
+        return None
+    most = float(np.abs(seen.x[np.isfinite(seen.x)]).max())
+    if seen.b.half or most > FP16_MOST:
+        count = int(bad.sum() + held.sum())
+        return Kind("fp16 overflow", f"{count} values are not finite or at float16's limit; A's reach {most:.3g}")
+    return Kind("not finite", f"{int(bad.sum())} values are not finite; A's reach {most:.3g}, which float32 holds")
 
 
 def reordered(a: Side, b: Side, pair: Pair, precision: str) -> bool:
@@ -285,6 +286,13 @@ def affine(seen: Evidence) -> Kind | None:
     which = ", ".join(map(str, np.flatnonzero(wrong)[:3])) + (" ..." if count > 3 else "")
     where = f"channel{'s' if count > 1 else ''} {which}"
     middle = float(np.median(line.factors[wrong]))
+    if one.all() and any(
+        family(op.type) in ("rsqrt", "sqrt", "pow", "power", "realdiv", "div")
+        for side, key in ((seen.a, seen.departure.pair.a), (seen.b, seen.departure.pair.b))
+        for op in side.readers.get(key, ())[:1]
+        if family(op.type) != "arithmetic" or np.std(line.offsets) < 1e-3 * abs(float(line.offsets[0]))
+    ):
+        return Kind("epsilon", f"B's variance is {line.offsets[0]:+.3g} from A's in every channel")
     if one.all():
         return Kind("bias", f"B differs by a constant in {count} of {len(one)} channels: {_few(line.offsets[wrong])}")
     if share <= FEW_CHANNELS and count <= max(2, 0.1 * len(one)):
@@ -423,11 +431,20 @@ def weighted(seen: Evidence) -> Kind | None:
     if family(_type(first, second)) == "convolution":
         if act[0] is not None and act[1] is not None and names[0].strip("_") != names[1].strip("_") and not held:
             return Kind("activation", f"A: {_plain(act[0])}; B: {_plain(act[1])}", *act)
+        spread = [_numbers(op, "dilation") for op in (first, second)]
+        if all(spread) and spread[0] != spread[1]:
+            return Kind("dilation", f"weights and inputs are equal; A: {spread[0]}; B: {spread[1]}", first, second)
         pads = [_words(op, ("pad", "stride", "dilation")) for op in (first, second)]
         return Kind("padding", f"weights and inputs are equal; A: {pads[0]}; B: {pads[1]}", first, second)
     if squares and held and other:
         return Kind("weight", "B's weight is A's transposed", first, second)
     return None
+
+
+def _numbers(op: WatchedOperator | None, word: str) -> list[int]:
+    """The sizes above 1 in the attributes with a word in their names, each once."""
+    every = [v for k, v in op.attributes.items() if word in k.lower()] if op else []
+    return sorted({int(n) for v in every for n in (v if isinstance(v, list) else [v]) if isinstance(n, int)} - {0})
 
 
 def _type(first: WatchedOperator | None, second: WatchedOperator | None) -> str:

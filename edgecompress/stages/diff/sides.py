@@ -16,6 +16,7 @@ from edgecompress.device import agent_client
 from edgecompress.device.request import AgentRequest
 from edgecompress.stages.diagnose import layers
 from edgecompress.stages.diagnose.layer_outputs import DEADLINE_S
+from edgecompress.stages.diagnose.noise import Power
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 
+SAME_DB = 25.0  # of a file's outputs with its inner values handed out: those of 8 bits round at other places
 HELD = "held"  # the attribute of an operator whose constant is held in fewer bits
 INTEGERS = ("int8", "uint8", "int16")
 ROUNDS = {
@@ -56,6 +58,7 @@ class Side:
     constant: Callable[[str], np.ndarray | None]
     quantized: bool = False  # something is held in 8 bits or fewer
     half: bool = False  # something is held in 16 bits
+    changed: bool = False  # its inner values cannot be read: handing them out changes what it answers
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -103,15 +106,19 @@ class Side:
 # --------------------------------------------------------------------------- a file
 
 
-def ask(request: Request, model: Artifact, samples: Artifact, runtime: str, out: Path) -> None:
-    """Runs a model by its runtime, in an agent, on the first items; its outputs lie below `out`/values."""
+def ask(request: Request, which: str, out: Path) -> None:
+    """Runs a model by its runtime, in an agent, on the first items: as it is below `out`/own, watched below
+    `out`/values.
+    """
     out.mkdir()
+    watched = request.inputs.get(f"watched_{which}")
+    models = {"own": request.inputs[which], **({"values": watched} if watched else {})}
     options, context = request.options, request.context
     agent_request = AgentRequest(
         "layer_outputs",
-        runtime=agent_client.plugin("runtimes", runtime),
-        artifacts={"values": str(model.path)},
-        samples=str(samples.path),
+        runtime=agent_client.plugin("runtimes", options[f"runtime_{which}"]),
+        artifacts={label: str(model.path) for label, model in models.items()},
+        samples=str(request.inputs[f"items_{which}"].path),
         split=options["split"],
         items=options["items"],
         threads=context.threads,
@@ -120,37 +127,53 @@ def ask(request: Request, model: Artifact, samples: Artifact, runtime: str, out:
     agent_client.ask(registry.load("transports", "host").connect({}), agent_request, out, DEADLINE_S)
 
 
-def of_file(model: Artifact, own: Sequence[str], out: Path, split: str) -> Side:
-    """What `watched` of its runtime made of a file, and what that computed below `out`; `own`: the file's outputs.
+def of_file(plain: Artifact, watched: Artifact | None, out: Path, split: str) -> Side:
+    """What `watched` of its runtime made of a file, and what that computed below `out`.
 
-    A file whose runtime watches nothing has its outputs alone.
+    Where handing values out changes the file's own outputs (TFLite's resource variables), or the runtime watches
+    nothing, the side has its outputs alone.
     """
-    facts, folder = model.facts, Artifact(out, model.kind)
-    specs = {spec.name: spec for spec in model.outputs}
-    every = operators(facts.get("graph", ()))
+    own = Artifact(out / "own", plain.kind)
+    outputs = {spec.name: tensors.load(own, split, spec.name) for spec in plain.outputs}
+    if watched is None:
+        return Side({}, (), outputs, {}, lambda _: None)
+    facts, folder = watched.facts, Artifact(out / "values", plain.kind)
+    again = {name: tensors.load(folder, split, name) for name in outputs}
+    if not all(_alike(outputs[name], again[name]) for name in outputs):
+        return Side({}, (), outputs, {}, lambda _: None, changed=True)
+    specs = {spec.name: spec for spec in watched.outputs}
+    every = operators(facts["graph"])
     rank = {value: place for place, op in enumerate(every) for value in op.writes}
 
     def value_of(name: str, key: str) -> Value:
         return Value(key, lambda: tensors.load(folder, split, name), specs[name].layout, specs[name].dtype)
 
-    told = sorted(facts.get("values", ()), key=lambda pair: rank.get(pair[1], -1))
+    told = sorted(facts["values"], key=lambda pair: rank.get(pair[1], -1))
     values = {key: value_of(name, key) for name, key in told if tensors.load(folder, split, name).dtype.kind == "f"}
-    constants = facts.get("constants", ())
-    names = {name: str(place) for place, (name, _) in enumerate(constants)}
-    held = _archive(model.path / CONSTANTS)
-    held_as = {dtype for _, dtype in constants}
+    names = {name: str(place) for place, (name, _) in enumerate(facts["constants"])}
+    held = _archive(watched.path / CONSTANTS)
+    held_as = {dtype for _, dtype in facts["constants"]}
     quantized = bool(held_as & {*INTEGERS}) or any(value.dtype in INTEGERS for value in values.values())
-    quantized = quantized or any(op.type in ROUNDS or op.attributes.get(HELD) in INTEGERS for op in every)
-    half = "float16" in held_as or any(value.dtype == "float16" for value in values.values())
     return Side(
         values,
         every,
-        {name: tensors.load(folder, split, name) for name in own},
-        dict(facts.get("ends", ())),
+        outputs,
+        dict(facts["ends"]),
         lambda name: held[names[name]] if name in names else None,
-        quantized,
-        half,
+        quantized or any(op.type in ROUNDS or op.attributes.get(HELD) in INTEGERS for op in every),
+        "float16" in held_as or any(value.dtype == "float16" for value in values.values()),
     )
+
+
+def _alike(x: np.ndarray, z: np.ndarray) -> bool:
+    """Whether two answers of one file are the same, but for the rounding of other kernels."""
+    import numpy as np
+
+    if not np.array_equal(np.isfinite(x), np.isfinite(z)):
+        return False
+    power = Power()
+    power.add(x, z)
+    return not power.noise or (power.sqnr_db or 0.0) > SAME_DB
 
 
 def _archive(file: Path) -> Any:
