@@ -107,8 +107,9 @@ def diff(
         raise InputError(f"--split {split}: must be one of {', '.join(SPLITS)}")
     options = options or Options()
     asked = JobRequest(**how)  # type: ignore[typeddict-item]
-    first, second = (_model(model, how, options) for model in (a, b))
-    data = how.get("data") or _data(first, second)
+    asked["data"] = objects.written(None, how, options).get("data")
+    first, second = (_model(model, asked, options) for model in (a, b))
+    data = asked["data"] or _data(first, second)
     known = first.source or second.source
     base = job(**(asked | JobRequest(model=known.model if known else None, data=data)))
     walk = job_run.begin(base, options, f"diff>{first.given}>{second.given}")
@@ -123,7 +124,7 @@ def diff(
     return Diff(facts, walk.outcomes)
 
 
-def _model(model: Model, how: How, options: Options) -> _Model:
+def _model(model: Model, how: JobRequest, options: Options) -> _Model:
     """One of the two. Raises InputError for what no runtime opens."""
     reference = objects.written(model, how, options)["model"]
     assert isinstance(reference, str)
@@ -173,7 +174,7 @@ def _stages(source: Any, first: _Model, second: _Model, told: Mapping[str, str],
         if name and registry.runtime(name).watched:
             every.append(Stage(f"{which}/values", f"runtimes.{name}:watched", {"model": which}, {}, estimate_s=5.0))
             inputs[f"watched_{which}"] = f"{which}/values"
-    known = {"runtime_a": runtimes[0], "runtime_b": runtimes[1], "split": split, "items": items}
+    known = {"runtime_a": runtimes[0], "runtime_b": runtimes[1], "split": split, "items": items, "map": dict(told)}
     plugins = tuple(f"runtimes.{name}" for name in dict.fromkeys(runtimes) if name)
     context = ("seed", "batch", "threads", "here")
     return [*every, Stage("diff", "stages.diff:run", inputs, known, context=context, plugins=plugins, estimate_s=20.0)]

@@ -21,8 +21,8 @@ KIND = "diff"
 def run(request: Request) -> Artifact:
     """The stage: {"a", "b": the models, "watched_a", "watched_b" (of files), "items_a", "items_b"} -> "diff".
 
-    "items_b" is what `ends` made of A's. options: "runtime_a", "runtime_b" ("" of a torch program), "split", "items".
-    Raises StageFailed where a runtime does not run one of them, InputError where their outputs have other sizes.
+    "items_b" is what `ends` made of A's. options: "runtime_a", "runtime_b" ("" of a torch program), "split", "items",
+    "map" (which `ends` went by). Raises StageFailed where a runtime does not run one of them, InputError where their outputs have other sizes.
     """
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         both = [_side(request, which, Path(scratch) / which) for which in ("a", "b")]

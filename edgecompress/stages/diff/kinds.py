@@ -23,6 +23,7 @@ FP16_MOST = 65504.0
 GAIN_DB = {"float32": 20.0, "float16": 12.0, "int8": 8.0}  # of SQNR, from which on a change explains a difference
 LEAST_FIT = 8  # values of a channel that a line is fitted through
 FEW_CHANNELS = 0.25
+IMAGES = 5  # axes of values [runs, batch, channels, height, width]
 CUT_NOISE = 0.6  # of the noise of a quantized value, from which on it comes from what is cut off
 SORTED_DB = {"float32": 70.0, "float16": 40.0, "int8": 24.0}  # of the same numbers in another order
 SAME = {"float32": 1e-3, "float16": 5e-3, "int8": 3e-2}  # relative, of constants that are one
@@ -82,7 +83,7 @@ class Evidence:
         """Whether z is as near to x as no other hypothesis makes it."""
         return self.db(x, z) >= self.noise + GAIN_DB[self.precision]
 
-    def only(self, kind: str, *families: str) -> tuple[WatchedOperator | None, WatchedOperator | None]:
+    def only(self, *families: str) -> tuple[WatchedOperator | None, WatchedOperator | None]:
         """The operator of some families in each segment, if there is one."""
         sides = (self.departure.segment_a, self.departure.segment_b)
         first, second = (next((op for op in side if family(op.type) in families), None) for side in sides)
@@ -152,8 +153,9 @@ def layout(seen: Evidence) -> Kind | None:
 
 def resized(seen: Evidence) -> Kind | None:
     """An operator that resizes."""
-    first, second = seen.only("", "resize")
-    if first is None and second is None:
+    first, second = seen.only("resize")
+    heads = [side[0] for side in (seen.departure.segment_a, seen.departure.segment_b) if side]
+    if not any(family(op.type) == "resize" for op in heads):
         return None
     modes = [_words(op, ("mode", "coordinate", "align", "half_pixel", "nearest")) for op in (first, second)]
     return Kind("resize mode", f"A: {modes[0]}; B: {modes[1]}", first, second)
@@ -178,9 +180,10 @@ def saturated(seen: Evidence) -> Kind | None:
         loud = seen.precision == "int8" and float(error[beyond].sum()) > CUT_NOISE * float(error.sum())
         if not 0 < share < 0.6 or not (loud or seen.explains(np.clip(whole, low, high), cut)):
             continue
-        if abs(high - 6) < 1e-2 and low > -1e-2 and "rounding" not in _families(seen):
-            first, second = seen.only("", "activation")
-            return Kind("activation", f"{name} is cut off at 0 and 6, as ReLU6 does, the other is not", first, second)
+        first, second = seen.only("activation")
+        if "rounding" not in _families(seen) and abs(low) < 1e-2 and (abs(high - 6) < 1e-2 or (first and second)):
+            limits = f"0 and {high:.0f}" if abs(high - 6) < 1e-2 else "0"
+            return Kind("activation", f"{name} is cut off at {limits}, the other is not", first, second)
         says = f"{name} is cut off at {low:.4g} and {high:.4g}: {share:.2%} of the other's values lie beyond"
         return Kind("saturated range", says)
     return None
@@ -213,7 +216,7 @@ def borders(seen: Evidence) -> Kind | None:
         return None
     if float(error[inside].mean()) > float(error[~inside].mean()) * 10 ** (-GAIN_DB[seen.precision] / 10):
         return None
-    first, second = seen.only("", "convolution", "pool", "pad")
+    first, second = seen.only("convolution", "pool", "pad")
     pads = [_words(op, ("pad", "ceil", "count_include")) for op in (first, second)]
     return Kind("padding", f"only the edges differ; A: {pads[0]}; B: {pads[1]}", first, second)
 
@@ -244,7 +247,8 @@ def lines(seen: Evidence) -> Lines | None:
             open_ &= ~at if at.mean() > 0.02 else True
     best: Lines | None = None
     found = -math.inf
-    for axis in range(1, x.ndim):
+    # of images the channels are behind the batch, or last; the others are places
+    for axis in range(1, x.ndim) if x.ndim < IMAGES else (2, x.ndim - 1):
         if x.shape[axis] < 2 or x.size / x.shape[axis] < LEAST_FIT:
             continue
         ours, theirs, held = (np.moveaxis(each, axis, 0).reshape(x.shape[axis], -1) for each in (x, z, open_))
@@ -279,7 +283,7 @@ def affine(seen: Evidence) -> Kind | None:
     none = np.abs(line.offsets) < ONE[seen.precision] * size
     wrong = ~(one & none)
     families = _families(seen)
-    norm = seen.only("", "batch norm")
+    norm = seen.only("batch norm")
     count, share = int(wrong.sum()), float(wrong.mean())
     if not count:
         return None
@@ -322,7 +326,7 @@ def _epsilon(seen: Evidence, line: Lines) -> Kind | None:
     """Factors that one other epsilon makes of A's variances: sqrt((v + e) / (v + e'))."""
     import numpy as np
 
-    norms = seen.only("", "batch norm")
+    norms = seen.only("batch norm")
     told = [_number(op, "eps") for op in norms]
     if None not in told and told[0] != told[1]:
         return Kind("epsilon", f"A {told[0]:.3g}, B {told[1]:.3g}", *norms)
@@ -357,7 +361,7 @@ def _number(op: WatchedOperator | None, word: str) -> float | None:
 
 def normalized(seen: Evidence) -> Kind | None:
     """A layer norm and its like: its weights, else its epsilon."""
-    first, second = seen.only("", "norm")
+    first, second = seen.only("norm")
     if first is None and second is None:
         return None
     if changed := _constants(seen):
@@ -374,7 +378,7 @@ def normalized(seen: Evidence) -> Kind | None:
 
 def activated(seen: Evidence) -> Kind | None:
     """An activation alone, or one of another type behind equal weights."""
-    first, second = seen.only("", "activation")
+    first, second = seen.only("activation")
     families_a = [family(op.type) for op in seen.departure.segment_a if family(op.type) not in ("move", "rounding")]
     if families_a[:1] == ["activation"] or (families_a and {*families_a} <= {"activation", "arithmetic"} and first):
         there = _plain(second) if second else _types(seen.departure.segment_b)
@@ -416,7 +420,7 @@ def _leading(segment: Sequence[WatchedOperator]) -> list[WatchedOperator]:
 
 def weighted(seen: Evidence) -> Kind | None:
     """The constants of the operators: others, those of another layer, transposed; equal ones leave the padding."""
-    first, second = seen.only("", *WEIGHTED)
+    first, second = seen.only(*WEIGHTED)
     if first is None and second is None:
         return None
     if changed := _constants(seen):
@@ -426,7 +430,7 @@ def weighted(seen: Evidence) -> Kind | None:
     if not all(any(_same(o, w, tolerance) for _, o in held) for _, w in other if w.squeeze().ndim > 1):
         return None
     squares = [a for _, a in held if a.ndim == 2 and a.shape[0] == a.shape[1] and a.shape[0] > 1]
-    act = seen.only("", "activation")
+    act = seen.only("activation")
     names = [op.type.lower() if op else "" for op in act]
     if family(_type(first, second)) == "convolution":
         if act[0] is not None and act[1] is not None and names[0].strip("_") != names[1].strip("_") and not held:
@@ -568,4 +572,4 @@ def by_family(seen: Evidence) -> Kind | None:
     return None
 
 
-TESTS = (overflow, layout, twice, saturated, resized, affine, borders, normalized, activated, weighted, by_family)
+TESTS = (overflow, resized, layout, twice, saturated, affine, borders, normalized, activated, weighted, by_family)

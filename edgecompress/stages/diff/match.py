@@ -83,7 +83,7 @@ def pairs(a: Side, b: Side) -> Pairs:
     scores[real] = FLOOR + (1 - FLOOR) * np.log10(np.clip(1 - likeness[real], LEAST, 1)) / math.log10(LEAST)
     modules = [_module(side, name) for side, names in ((a, names_a), (b, names_b)) for name in names]
     of_a, of_b = modules[: len(names_a)], modules[len(names_a) :]
-    same = np.array([[bool(m) and m == n for n in of_a] for m in of_b]).reshape(likeness.shape)
+    same = np.array([[bool(m) and m == n for n in of_a] for m in of_b], bool).reshape(likeness.shape)
     scores[real & same] += SAME_MODULE
     aligned: dict[str, Pair] = {}
     for i, j in enumerate(align.paired(scores)):
