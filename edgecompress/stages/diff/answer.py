@@ -197,7 +197,11 @@ def _departure(
         if not chain or family(mine.makers[chain[0]].type) in WEIGHTED:
             continue
         kinds_ = [family(mine.makers[key].type) for key in chain[:2]]
-        further = bool(other) and family((a if mine is b else b).makers[other[0]].type) in kinds_[1:]
+        # the next ones are of one kind, and none behind that is nearer: it is no operator spelled out by several
+        near = [match.compare(a, b, *((key, other[0]) if turned else (other[0], key))) for key in chain if other]
+        levels = [pair.near_db if pair else -200.0 for pair in near]
+        here = family((b if turned else a).makers[other[0]].type) if other else ""
+        further = len(chain) > 1 and here == kinds_[1] and levels[1] >= max(levels) - STEP_DB
         for read in mine.before(chain[0]):
             if (known := (pairs.of_a if turned else pairs.of_b).get(read)) is None:
                 continue
@@ -213,7 +217,11 @@ def _departure(
     if best is None:
         return None
     pair = best[1]
-    segments = [side.between(key, same - {key}) for side, key, same in ((a, pair.a, equal[0]), (b, pair.b, equal[1]))]
+    # of a value that is equal itself, beside which the other model has one more operator: the one that makes it
+    segments = [
+        [side.makers[key]] if key in same else side.between(key, same)
+        for side, key, same in ((a, pair.a, equal[0]), (b, pair.b, equal[1]))
+    ]
     reads = [key for op in segments[0] for key in op.reads if key in equal[0] or key not in a.makers]
     level = min([departure.CAP_DB[precision], *(pairs.of_a[k].near_db for k in reads if k in pairs.of_a)])
     return departure.Departure(pair, segments[0], segments[1], level, tuple(dict.fromkeys(reads)))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 SAME_DB = 25.0  # of a file's outputs with its inner values handed out: those of 8 bits round at other places
+PART = "getitem"  # one of the values of a node that makes several
 HELD = "held"  # the attribute of an operator whose constant is held in fewer bits
 INTEGERS = ("int8", "uint8", "int16")
 ROUNDS = {
@@ -210,7 +211,8 @@ def of_program(model: Artifact, runs: Iterator[Mapping[str, np.ndarray]], out: P
         if node.op != "call_function" or not live & {*node.all_input_nodes}:
             continue
         live.add(node)
-        every.append(_operator(node, live))
+        if layers.operator(node) != PART:
+            every.append(_operator(node, live))
 
     def reader(name: str) -> Callable[[], np.ndarray]:
         return lambda: tensors.load(folder, "values", name)
@@ -244,10 +246,11 @@ def _operator(node: Node, live: set[Node]) -> WatchedOperator:
     schema = getattr(node.target, "_schema", None)
     named = {a.name: given for a, given in zip(schema.arguments, node.args, strict=False)} if schema else {}
     told = attributes({k: v for k, v in {**named, **node.kwargs}.items() if not hasattr(v, "op")})
+    parts = tuple(user.name for user in node.users if layers.operator(user) == PART)
     reads = tuple(n.name for n in node.all_input_nodes if n in live)
     constants = tuple(_origin(n).name for n in node.all_input_nodes if n not in live)
     return WatchedOperator(
-        node.name, layers.operator(node), reads, (node.name,), constants, told, layers.module_of(node)
+        node.name, layers.operator(node), reads, parts or (node.name,), constants, told, layers.module_of(node)
     )
 
 
