@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any, Unpack
 
 from edgecompress.commands import job_run, objects
 from edgecompress.commands.shipped_folder import runtime_of, shipped
-from edgecompress.core import catalog, registry
+from edgecompress.core import atomic_file, catalog, output_place, registry
 from edgecompress.core import source as sources
 from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError, StageFailed, edge_errors
 from edgecompress.core.model import Artifact, Outcome, Stage
@@ -22,6 +21,7 @@ from edgecompress.pipeline import job as jobs
 from edgecompress.pipeline.conversion import TRACE
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
+from edgecompress.pipeline.runner import PlanRun
 from edgecompress.stages.diagnose import advice
 
 ITEMS, SPLIT = 8, "calibrate"
@@ -105,6 +105,8 @@ def diff(
         raise InputError(f"--items {items}: must be at least 1")
     if split not in SPLITS:
         raise InputError(f"--split {split}: must be one of {', '.join(SPLITS)}")
+    if html:
+        output_place.check_file(Path(html), "--html")
     options = options or Options()
     asked = JobRequest(**how)  # type: ignore[typeddict-item]
     asked["data"] = objects.written(None, how, options).get("data")
@@ -116,12 +118,26 @@ def diff(
     for which, model in (("a", first), ("b", second)):
         if model.artifact is not None:
             walk.outcomes[which] = Outcome(which, "ok", model.artifact)
-    walk.stages(_stages(base.source.value, first, second, map or {}, items, split))
+    walk.stages(_stages(base.source.value, first, second, map or {}, items, split, bool(html)))
     found = walk.outcomes["diff"]
     if found.artifact is None:
         raise found.error or StageFailed(f"diff: {found.reason}")
     facts = {"a": first.given, "b": second.given, "items": items, "split": split, **found.facts}
-    return Diff(facts, walk.outcomes)
+    if html:
+        _write(walk, {**facts, "told": _conclusion(facts)}, Path(html))
+    told = {key: value for key, value in facts.items() if key != "graph"}
+    return Diff(told, walk.outcomes)
+
+
+def _write(walk: PlanRun, facts: Mapping[str, Any], file: Path) -> None:
+    """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
+    drawn = walk.stage(Stage("page", "stages.diff.page:draw", options=dict(facts), context=()))
+    assert drawn.artifact  # or it had raised
+    try:
+        atomic_file.make_folder(file.parent)
+        atomic_file.write(file, drawn.artifact.file(".html").read_bytes())
+    except OSError as error:
+        raise InputError(f"--html {file}: cannot be written: {error.strerror}; give another file") from error
 
 
 def _model(model: Model, how: JobRequest, options: Options) -> _Model:
@@ -148,7 +164,9 @@ def _data(first: _Model, second: _Model) -> str:
     return next(iter(told), "random")
 
 
-def _stages(source: Any, first: _Model, second: _Model, told: Mapping[str, str], items: int, split: str) -> list[Stage]:
+def _stages(
+    source: Any, first: _Model, second: _Model, told: Mapping[str, str], items: int, split: str, graphs: bool
+) -> list[Stage]:
     """The items, both models, both with their inner values, and the comparison."""
     data = sources.ResolvedSource(**vars(source))
     stating = next((w for w, m in (("a", first), ("b", second)) if m.source is None or m.source.kind != "module"), "")
@@ -174,7 +192,14 @@ def _stages(source: Any, first: _Model, second: _Model, told: Mapping[str, str],
         if name and registry.runtime(name).watched:
             every.append(Stage(f"{which}/values", f"runtimes.{name}:watched", {"model": which}, {}, estimate_s=5.0))
             inputs[f"watched_{which}"] = f"{which}/values"
-    known = {"runtime_a": runtimes[0], "runtime_b": runtimes[1], "split": split, "items": items, "map": dict(told)}
+    known: dict[str, Any] = {
+        "runtime_a": runtimes[0],
+        "runtime_b": runtimes[1],
+        "split": split,
+        "items": items,
+        "map": dict(told),
+    }
+    known["graphs"] = graphs
     plugins = tuple(f"runtimes.{name}" for name in dict.fromkeys(runtimes) if name)
     context = ("seed", "batch", "threads", "here")
     return [*every, Stage("diff", "stages.diff:run", inputs, known, context=context, plugins=plugins, estimate_s=20.0)]
@@ -242,8 +267,3 @@ def _db(value: float | None) -> str:
 def _few(names: Sequence[str], limit: int = 4) -> str:
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(advice.short(name, 30) for name in names[:limit]) + more
-
-
-def page(diff: Diff) -> Mapping[str, Any]:
-    """What the page is drawn of."""
-    return dataclasses.asdict(diff)

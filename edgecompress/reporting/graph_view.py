@@ -15,9 +15,10 @@ from edgecompress.reporting.html_tags import Raw, bdi, tag, void
 
 MOST = 5_000  # operators that are drawn
 PLAIN = 48  # boxes of one drawing; more are folded
+DEPTH = 12  # parts of a module's path
 RUN = 24  # operators of the shortest fold where no modules are known
-WIDE, HIGH = 176, 74  # of a box with the space around it
-BOX, TALL = 152, 46  # of a box
+WIDE, HIGH = 200, 74  # of a box with the space around it
+BOX, TALL = 172, 46  # of a box
 NO_LAYOUT = "The graph is not drawn: this machine has no fast-sugiyama (pip install fast-sugiyama)."
 NOTHING = "The file gives no graph of operators."
 # Least dB and share of the time of each class, the worst last
@@ -223,17 +224,17 @@ class _Side:
                 boxes.append((spots[i][1], self._box(item, _place(spots[i]))))
                 continue
             first += 1
-            boxes.append((spots[i][1], self._group(item, first, _place(spots[i]))))
+            boxes.append((spots[i][1], self._group(item, first, _place(spots[i]), module)))
             body = self._drawn(item.nodes, item.module, item.title)
             summary = tag("summary", bdi(_cut(item.title)), f" ({plural(len(item.nodes), 'operator')})")
             inner = tag("div", body, id=f"{self.key}f{first}")
             folds.append(tag("details", summary, inner, class_=f"fold {self._classes(item.nodes)}"))
         boxes += [(spots[i][1], self._end(name, _place(spots[i]))) for name, i in ends.items()]
-        width = max(x for x, _ in spots) + WIDE
-        height = max(y for _, y in spots) + HIGH
-        picture = (
-            f'<svg class="edges" width="{width:.0f}" height="{height:.0f}" aria-hidden="true"><path d="{lines}"/></svg>'
-        )
+        width = max(x for x, _ in spots) + BOX
+        height = max(y for _, y in spots) + TALL
+        frames = "".join(f"M{x:.0f} {y:.0f}h{BOX}v{TALL}h-{BOX}z" for x, y in spots[: len(items)])
+        paths = f'<path class="frames" d="{frames}"/><path d="{lines}"/>'
+        picture = f'<svg class="edges" width="{width:.0f}" height="{height:.0f}" aria-hidden="true">{paths}</svg>'
         ordered = [box for _, box in sorted(boxes, key=lambda each: each[0])]
         canvas = tag("div", Raw(picture), ordered, class_="canvas", style=f"width:{width:.0f}px;height:{height:.0f}px")
         return Raw(
@@ -245,7 +246,7 @@ class _Side:
         kinds = sorted({self.kinds.get(n.type, KINDS - 1) for n in nodes})
         found = [*(f"k{k}" for k in kinds), _error(nodes)[0], self._time(nodes)[0], _dtype({n.dtype for n in nodes})]
         found += ["dev"] if any(n.departs for n in nodes) else []
-        return " ".join(filter(None, [*found, "marked" if any(n.mark for n in nodes) else ""]))
+        return " ".join(filter(None, [*found, "flagged" if any(n.mark for n in nodes) else ""]))
 
     def _time(self, nodes: Sequence[GraphNode]) -> tuple[str, str]:
         """The class and the words of their time."""
@@ -276,8 +277,13 @@ class _Side:
         classes = f"op {self._classes([node])}"
         return tag("details", summary, anchor, self._panel(node), class_=classes, style=place, name=self.key[:9])
 
-    def _group(self, fold: _Fold, place: int, at: str) -> Raw:
-        head = tag("span", tag("b", bdi(_tail(fold.title, 20))), self._numbers(fold.nodes), class_="head")
+    def _group(self, fold: _Fold, place: int, at: str, inside: str) -> Raw:
+        head = tag(
+            "span",
+            tag("b", bdi(_tail(fold.title.removeprefix(f"{inside}."), 20))),
+            self._numbers(fold.nodes),
+            class_="head",
+        )
         count = tag("span", " ", plural(len(fold.nodes), "operator"), class_="name")
         classes = f"op group {self._classes(fold.nodes)}"
         return tag("a", head, count, class_=classes, style=at, href=f"#{self.key}f{place}", title=_cut(fold.title))
@@ -321,25 +327,35 @@ class _Side:
 
 
 def _folded(nodes: tuple[GraphNode, ...], module: str) -> list[_Item]:
-    """Operators as they are where they are few, otherwise by the next part of their modules, otherwise in runs."""
+    """Operators as they are where they are few, otherwise by the parts of their modules, otherwise in runs."""
     if len(nodes) <= PLAIN:
         return list(nodes)
-    groups: dict[str, list[GraphNode]] = {}
-    depth = module.count(".") + 1 if module else 0
-    for node in nodes:
-        parts = node.module.split(".") if node.module else []
-        groups.setdefault(".".join(parts[: depth + 1]) if len(parts) > depth else "", []).append(node)
-    if len(groups) == 1 and "" not in groups:
-        return _folded(nodes, next(iter(groups)))
-    loose = groups.pop("", [])
-    if groups and len(groups) <= PLAIN and len(loose) <= PLAIN:
-        whole: list[_Item] = [
-            _Fold(name, tuple(each), name) if len(each) > 1 else each[0] for name, each in groups.items()
-        ]
-        return [*whole, *loose]
+    items = _parts(nodes, module)
+    while len(items) <= PLAIN:  # the largest fold is opened here for as long as there is room for what it holds
+        large = [item for item in items if isinstance(item, _Fold) and len(item.nodes) > PLAIN]
+        parts = [(item, _parts(item.nodes, item.module)) for item in sorted(large, key=lambda fold: -len(fold.nodes))]
+        found = next(((item, inner) for item, inner in parts if 1 <= len(inner) <= PLAIN + 1 - len(items)), None)
+        if not found:
+            if len(items) > 1:
+                return items
+            break
+        place = items.index(found[0])
+        items[place : place + 1] = found[1]
     size = max(RUN, math.ceil(len(nodes) / 40))
     runs = [nodes[i : i + size] for i in range(0, len(nodes), size)]
     return [_Fold(f"{_tail(run[0].name)} – {_tail(run[-1].name)}", run, module) for run in runs]
+
+
+def _parts(nodes: tuple[GraphNode, ...], module: str) -> list[_Item]:
+    """A fold for each next part of the modules below `module`; operators of no deeper module stand alone."""
+    groups: dict[str, list[GraphNode]] = {}
+    depth = module.count(".") + 1 if module else 0
+    for node in nodes:
+        parts = node.module.split(".", DEPTH) if node.module else []
+        groups.setdefault(".".join(parts[: depth + 1]) if len(parts) > depth else "", []).append(node)
+    loose = groups.pop("", [])
+    folds: list[_Item] = [_Fold(name, tuple(g), name) if len(g) > 1 else g[0] for name, g in groups.items()]
+    return [*folds, *loose]
 
 
 # --------------------------------------------------------------------------- the drawing

@@ -17,7 +17,9 @@ from edgecompress.reporting import (
     estimates,
     external_section,
     figures,
+    graph_view,
     instructions,
+    net_graph,
     pareto,
     plugin_sections,
     power,
@@ -68,7 +70,8 @@ def page(report: Report) -> str:
     told = notes([(note.level, note.text) for note in report.notes])
     main = tag("main", _header(report, title), _verdict(report), told, *_sections(report))
     made = f"Made by edgecompress {report.versions.get('edgecompress', '')} from report.json ({report.schema})."
-    return document(title, main, tag("footer", tag("p", SIGNS_USED), tag("p", made)))
+    style = graph_view.style() if report.graph else ""
+    return document(title, main, tag("footer", tag("p", SIGNS_USED), tag("p", made)), style=style)
 
 
 def document(title: str, *body: Raw, style: str = "") -> str:
@@ -168,6 +171,7 @@ def _sections(report: Report) -> list[Raw]:
             fig("operators"),
             *_inside(report, "operators", fig),
         ),
+        *_graph(report),
         section(
             "Accuracy and outputs",
             *_titled(report, environment.agreed, tables.precisions, tables.metrics, tables.outputs),
@@ -229,6 +233,13 @@ def _speed(report: Report, rows: Show, fig: Draw) -> Raw:
         return section("Instructions", rows(instructions.table), tag("ul", kernels, class_="said"), fig("instructions"))
     every = more("Every session", rows(tables.sessions))
     return section("Latency", rows(tables.latencies), fig("ecdf", "histogram", "strip"), every)
+
+
+def _graph(report: Report) -> Iterator[Raw]:
+    """The operators of what ships, drawn, or why they are not."""
+    if report.graph:
+        shown = net_graph.drawn(report) if report.graph.ops else tag("p", bdi(report.graph.why), class_="empty")
+        yield section("Graph", tag("p", bdi(net_graph.words(report)), class_="empty"), shown)
 
 
 def _profilers(report: Report, fig: Draw) -> Iterator[Raw]:

@@ -27,7 +27,7 @@ from edgecompress.reporting.model_numbers import (
     Table,
 )
 from edgecompress.reporting.model_numbers import Part as Part  # plug-ins take it from here
-from edgecompress.reporting.model_variant import UNTOLD, SourceArtifact, Variant
+from edgecompress.reporting.model_variant import UNTOLD, NetGraph, SourceArtifact, Variant
 
 SCHEMA: Literal["edgecompress/stages/report/1"] = "edgecompress/stages/report/1"
 NULL_WITH_REASON = {  # JSON Schema of a number: null where it is unavailable, and nowhere else
@@ -252,6 +252,7 @@ class Report(Part, kw_only=True):
     deltas: list[Delta] = []
     pareto: list[Point] = []
     gains: list[Gain] = []
+    graph: NetGraph | None = None
     notes: list[Note] = []
     summary: Summary = field(default_factory=Summary)
     rest: Table = {}  # by key: what sections found, each as its class; of a section that is not here, as it came

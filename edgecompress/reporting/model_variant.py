@@ -181,6 +181,26 @@ class Operators(Part):
     fallback: list[str] | None = None
 
 
+class GraphOperator(Part):
+    """An operator of a graph. `reads`: places of operators, and from their number on of the graph's inputs."""
+
+    name: str
+    type: str
+    reads: list[Count] = []
+    dtype: str = ""
+    shape: list[int] = []
+    macs: Count | None = None
+
+
+class NetGraph(Part):
+    """The operators of the file of a variant in the order of the file, or `why` they are not told."""
+
+    variant: str
+    why: str = ""
+    ops: list[GraphOperator] = []
+    inputs: list[str] = []
+
+
 class MovedOutput(Part):
     """How far an output on the device is from the same artifact's here (relative RMS), and where it first moved."""
 

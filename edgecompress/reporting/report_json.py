@@ -18,6 +18,7 @@ from edgecompress.reporting import (
     compression_gains,
     environment,
     model,
+    net_graph,
     pareto,
     profilers,
     roofline,
@@ -67,6 +68,7 @@ def report(request: Request) -> Report:
         artifact = inputs.get(f"{v.name}/artifact")
         v.roofline = roofline.joined(artifact, roofs.get(v.name))
         v.bottleneck = bottleneck.of_variant(report, v, artifact)
+    report.graph = net_graph.of_report(report, inputs)
     broken = list[str]()
     for section in model.sections():
         if section.found:

@@ -22,13 +22,14 @@ def run(request: Request) -> Artifact:
     """The stage: {"a", "b": the models, "watched_a", "watched_b" (of files), "items_a", "items_b"} -> "diff".
 
     "items_b" is what `ends` made of A's. options: "runtime_a", "runtime_b" ("" of a torch program), "split", "items",
-    "map" (which `ends` went by). Raises StageFailed where a runtime does not run one of them, InputError where their outputs have other sizes.
+    "map" (which `ends` went by), "graphs" (for the page). Raises StageFailed where a runtime does not run one of them,
+    InputError where their outputs have other sizes.
     """
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
         both = [_side(request, which, Path(scratch) / which) for which in ("a", "b")]
         request.progress(0.6, "aligning")
         ends = cast("EndFacts", request.inputs["items_b"].facts)
-        facts = answer.facts(both[0], both[1], ends)
+        facts = answer.facts(both[0], both[1], ends, request.options["graphs"])
     return Artifact(request.out, KIND, facts=facts).write()
 
 
@@ -38,7 +39,9 @@ def _side(request: Request, which: str, out: Path) -> sides.Side:
     if not request.options[f"runtime_{which}"]:
         return sides.of_program(model, _runs(request, model, request.inputs[f"items_{which}"]), out)
     sides.ask(request, which, out)
-    return sides.of_file(model, request.inputs.get(f"watched_{which}"), out, request.options["split"])
+    side = sides.of_file(model, request.inputs.get(f"watched_{which}"), out, request.options["split"])
+    side.times = sides.times(request, which, out / "times") if request.options["graphs"] else {}
+    return side
 
 
 def _runs(request: Request, model: Artifact, samples: Artifact) -> Iterator[Mapping[str, np.ndarray]]:

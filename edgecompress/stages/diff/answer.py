@@ -25,6 +25,7 @@ FUSED = 6  # operators that another format may have as one
 STEP_DB = 2.0  # that a later value must be nearer, to be the one that departs
 UNLIKE_DB = 6.0  # below which type, module and place say more than the values
 INSERTED_DB = 6.0  # that an operator which only one of the two has must be ahead
+SPREAD, BINS = 20_000, 24  # of a value: numbers that are counted, and in how many bins
 LISTED = 40  # operators without a counterpart that are listed
 
 
@@ -39,8 +40,8 @@ class OutputDiff(TypedDict):
     worst: list[int]
 
 
-def facts(a: Side, b: Side, ends: EndFacts) -> dict[str, Any]:
-    """The whole answer as plain data."""
+def facts(a: Side, b: Side, ends: EndFacts, graphs: bool = False) -> dict[str, Any]:
+    """The whole answer as plain data; `graphs`: with both, for the page."""
     precision = "int8" if a.quantized or b.quantized else "float16" if a.half or b.half else "float32"
     rows, near = _outputs(a, b, ends["outputs"])
     pairs = match.pairs(a, b)
@@ -70,7 +71,8 @@ def facts(a: Side, b: Side, ends: EndFacts) -> dict[str, Any]:
             found = _departure(a, b, ends_unlike, ends["outputs"], pairs, (equal_a, equal_b), precision)
         if found is not None:
             answer |= _first(a, b, found, precision)
-    answer["graph"] = _graphs(a, b, pairs.aligned, answer["first"])
+    if graphs:
+        answer["graph"] = _graphs(a, b, pairs.aligned, (equal_a, equal_b))
     return answer
 
 
@@ -198,8 +200,8 @@ def _departure(
             continue
         kinds_ = [family(mine.makers[key].type) for key in chain[:2]]
         # the next ones are of one kind, and none behind that is nearer: it is no operator spelled out by several
-        near = [match.compare(a, b, *((key, other[0]) if turned else (other[0], key))) for key in chain if other]
-        levels = [pair.near_db if pair else -200.0 for pair in near]
+        behind = [match.compare(a, b, *((key, other[0]) if turned else (other[0], key))) for key in chain if other]
+        levels = [each.near_db if each else -200.0 for each in behind]
         here = family((b if turned else a).makers[other[0]].type) if other else ""
         further = len(chain) > 1 and here == kinds_[1] and levels[1] >= max(levels) - STEP_DB
         for read in mine.before(chain[0]):
@@ -309,28 +311,55 @@ def _behind(side: Side, op: WatchedOperator, known: set[str]) -> str:
     return ""
 
 
-def _graphs(a: Side, b: Side, aligned: Mapping[str, Pair], first: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Both graphs for the page: operators, what they read, how near they are."""
+def _graphs(a: Side, b: Side, aligned: Mapping[str, Pair], equal: tuple[set[str], set[str]]) -> dict[str, Any]:
+    """Both graphs for the page: operators, what they read, how near they are, how their values are spread."""
     back = {pair.b: pair for pair in aligned.values()}
+    names = [{id(op): name for op, name in zip(side.operators, _unique(side), strict=True)} for side in (a, b)]
 
-    def rows(side: Side, pairs: Mapping[str, Pair], ours: bool) -> list[dict[str, Any]]:
+    def rows(side: Side, own: int) -> list[dict[str, Any]]:
         made = []
         for op in side.operators:
             key = next((v for v in op.writes if v in side.values), "")
-            pair = pairs.get(key)
-            partner = (b if ours else a).makers.get(pair.b if ours else pair.a) if pair else None
-            made.append(
-                {
-                    "name": op.name,
-                    "type": op.type,
-                    "module": op.module,
-                    "reads": [side.makers[r].name if r in side.makers else r for r in op.reads],
-                    "dtype": side.values[key].dtype if key else "",
-                    "error_db": None if pair is None else pair.sqnr_db,
-                    "exact": pair is not None and pair.sqnr_db is None,
-                    "other": partner.name if partner else "",
-                }
-            )
+            pair = (back if own else aligned).get(key)
+            partner = ((a, b)[1 - own]).makers.get(pair.a if own else pair.b) if pair else None
+            row = {
+                "name": names[own][id(op)],
+                "type": op.type,
+                "module": op.module,
+                "reads": [names[own][id(side.makers[r])] if r in side.makers else r for r in op.reads],
+                "dtype": side.values[key].dtype if key else str(op.attributes.get("held", "")),
+                "error_db": None if pair is None else pair.sqnr_db,
+                "exact": key in equal[own],
+                "other": names[1 - own][id(partner)] if partner else "",
+                "ms": side.times.get(op.name),
+                "spread": _spread(a, b, pair) if pair and not own else None,
+            }
+            made.append(row)
         return made
 
-    return {"a": rows(a, aligned, True), "b": rows(b, back, False)}
+    return {"a": rows(a, 0), "b": rows(b, 1)}
+
+
+def _unique(side: Side) -> list[str]:
+    """A name for each operator that is its alone."""
+    seen: dict[str, int] = {}
+    names = []
+    for op in side.operators:
+        seen[op.name] = seen.get(op.name, 0) + 1
+        names.append(op.name if seen[op.name] == 1 else f"{op.name} #{seen[op.name]}")
+    return names
+
+
+def _spread(a: Side, b: Side, pair: Pair) -> dict[str, Any] | None:
+    """The values of both in the same bins."""
+    import numpy as np
+
+    x, z = (side.values[key].array()[0].reshape(-1) for side, key in ((a, pair.a), (b, pair.b)))
+    step = max(1, x.size // SPREAD)
+    x, z = (each[::step][np.isfinite(each[::step])].astype(np.float64) for each in (x, z))
+    if not x.size or not z.size:
+        return None
+    low, high = min(x.min(), z.min()), max(x.max(), z.max())
+    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    counts = [[int(n) for n in np.histogram(each, edges)[0]] for each in (x, z)]
+    return {"edges": [float(e) for e in edges], "a": counts[0], "b": counts[1]}

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgecompress.core import registry
+from edgecompress.core.errors import EdgeError
 from edgecompress.core.model import Artifact, Request
+from edgecompress.core.protocols import OperatorTimes
 from edgecompress.core.watched_graph import CONSTANTS, WatchedOperator, attributes, operators
 from edgecompress.data import tensors
 from edgecompress.device import agent_client
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 SAME_DB = 25.0  # of a file's outputs with its inner values handed out: those of 8 bits round at other places
 PART = "getitem"  # one of the values of a node that makes several
+TIMED = 5  # runs that an operator's time is the median of
 HELD = "held"  # the attribute of an operator whose constant is held in fewer bits
 INTEGERS = ("int8", "uint8", "int16")
 ROUNDS = {
@@ -60,6 +63,7 @@ class Side:
     quantized: bool = False  # something is held in 8 bits or fewer
     half: bool = False  # something is held in 16 bits
     changed: bool = False  # its inner values cannot be read: handing them out changes what it answers
+    times: Mapping[str, float] = field(default_factory=dict)  # milliseconds by operator, where its runtime tells them
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -126,6 +130,29 @@ def ask(request: Request, which: str, out: Path) -> None:
         batch=request.inputs["items_b"].facts["batch"],
     )
     agent_client.ask(registry.load("transports", "host").connect({}), agent_request, out, DEADLINE_S)
+
+
+def times(request: Request, which: str, out: Path) -> dict[str, float]:
+    """Milliseconds of each operator of the file as it is, by name; none where its runtime tells none."""
+    out.mkdir()
+    options, model = request.options, request.inputs[which]
+    agent_request = AgentRequest(
+        "ops",
+        runtime=agent_client.plugin("runtimes", options[f"runtime_{which}"]),
+        artifact=str(model.path),
+        samples=str(request.inputs[f"items_{which}"].path),
+        split=options["split"],
+        threads=request.context.threads,
+        batch=model.batch if isinstance(model.batch, int) else request.inputs["items_b"].facts["batch"],
+        profile={"ops_runs": TIMED},
+    )
+    try:
+        answer: OperatorTimes = agent_client.ask(
+            registry.load("transports", "host").connect({}), agent_request, out, DEADLINE_S
+        )
+    except EdgeError:  # the page has no times then
+        return {}
+    return {op["name"]: op["ms"] for op in answer["ops"]}
 
 
 def of_file(plain: Artifact, watched: Artifact | None, out: Path, split: str) -> Side:
