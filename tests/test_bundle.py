@@ -73,6 +73,7 @@ ALONG = {  # what some plug-ins need besides
     "edgecompress.device.input_buffers",
     "edgecompress.core.sandbox",
     "edgecompress.core.engine_settings",
+    "edgecompress.core.watched_graph",
     "edgecompress.core.package_files",
     "edgecompress.core.stats",
     "edgecompress.core.syscall_filter",

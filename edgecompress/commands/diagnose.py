@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from edgecompress.commands import job_run, objects
+from edgecompress.commands.diff import diff
 from edgecompress.commands.shipped_folder import Origin, runtime_of, shipped, shipped_with
 from edgecompress.core import catalog, output_place, registry
 from edgecompress.core.errors import InputError, NotFound, StageFailed, did_you_mean, edge_errors
@@ -32,6 +33,7 @@ from edgecompress.stages.diagnose import advice
 NAME = "diagnosis"
 GIVEN = "artifact"  # the stage that an artifact from outside stands for
 Quantizer = tuple[Variant, Stage]  # a variant, and the stage that compresses it last
+BROKEN = ("fault", "overflow")  # advice about an operator that computes something else
 KEPT = ("keep", "overflow")  # advice whose remedy is `skip`
 HEAD = ("  layer", "operator", "held as", "own", "so far", "growth", "effect", "source", "artifact", "outlier", "cut")
 
@@ -108,6 +110,12 @@ def diagnose(
         raise InputError(f"diagnose: runtime {subject.runtime} does not return the outputs of its layers")
     walk.stages(stages)
     found = _facts(walk, NAME)
+    if request.artifact and found["advice"] in BROKEN:  # what is wrong there is `diff`'s to tell
+        how = {**how, "data": job.source.value.data}
+        pair = (job.source.given, request.artifact)
+        told = diff(*pair, items=request.items, split=request.split, options=options, **how).facts
+        found["kind"] = told["kind"]
+        found["says"] = f"{found['says']} {told['kind']}: {told['says']}" if told["kind"] else found["says"]
     facts = {
         "source": job.source.value.title,
         "target": job.target.name,

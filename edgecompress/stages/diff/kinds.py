@@ -264,10 +264,12 @@ def lines(seen: Evidence) -> Lines | None:
         fitted = (a[:, None] * ours + b[:, None]) * held
         few = np.where(count < LEAST_FIT, False, True)
         after = seen.db(theirs[few] * held[few], fitted[few])
+        rest = (((dz - a[:, None] * dx) * held)[few] ** 2).sum()
+        told = float(rest) <= float((dz[few] ** 2).sum()) * 10 ** (-GAIN_DB[seen.precision] / 10)
         before = seen.db(ours[few] * held[few], theirs[few] * held[few])
         if after - before > found:
             found = after - before
-            best = Lines(axis, np.where(few, a, 1.0), np.where(few, b, 0.0), found >= GAIN_DB[seen.precision])
+            best = Lines(axis, np.where(few, a, 1.0), np.where(few, b, 0.0), told and found >= GAIN_DB[seen.precision])
     return best
 
 

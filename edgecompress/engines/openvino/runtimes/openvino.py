@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgecompress.core import catalog, engine_settings
+from edgecompress.core import engine_settings
 from edgecompress.core.errors import InputError, StageFailed, first_line
 from edgecompress.core.model import Artifact, Request, TensorSpec
 from edgecompress.data import declared_ends
@@ -113,7 +113,6 @@ FOREIGN_SUFFIX = ".xml"
 def foreign(request: Request) -> Artifact:
     """The user's IR, its .bin beside it; raises InputError for one that OpenVINO cannot read."""
     openvino, file = _openvino(), Path(request.options["path"])
-    catalog.check_file(file, "model file")
     try:
         net = openvino.Core().read_model(file)
         openvino.Core().compile_model(net, "CPU", {THREADS: 1, **SETTINGS})
