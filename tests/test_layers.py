@@ -42,7 +42,10 @@ BUILDS_ON = {
 }
 TOP = {"__init__.py", "__main__.py", "py.typed", "demo", "schedules.py"}  # the demo is a user's code that we ship
 CPU_LIMIT_S = 0.150
-HEAVY = "torch numpy onnx onnxruntime onnxscript openvino nncf tensorflow safetensors PIL scipy rich shtab vl_convert"
+HEAVY = (
+    "torch numpy onnx onnxruntime onnxscript openvino nncf tensorflow safetensors PIL scipy rich shtab vl_convert "
+    "fast_sugiyama"
+)
 
 
 def sources() -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Unpack
 
 from edgecompress.commands import job_run, objects
 from edgecompress.commands.shipped_folder import runtime_of, shipped
-from edgecompress.core import atomic_file, catalog, output_place, registry
+from edgecompress.core import atomic_file, catalog, extras, output_place, registry
 from edgecompress.core import source as sources
 from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError, StageFailed, edge_errors
 from edgecompress.core.model import Artifact, Outcome, Stage
@@ -25,6 +26,7 @@ from edgecompress.pipeline.runner import PlanRun
 from edgecompress.stages.diagnose import advice
 
 ITEMS, SPLIT = 8, "calibrate"
+PACKAGES = (".zip", ".tar.gz")  # how their names end
 CODES = {"equal": 0, "differ": CheckFailed.exit_code, "undecided": UNDECIDED}
 
 
@@ -110,15 +112,19 @@ def diff(
     options = options or Options()
     asked = JobRequest(**how)  # type: ignore[typeddict-item]
     asked["data"] = objects.written(None, how, options).get("data")
-    first, second = (_model(model, asked, options) for model in (a, b))
-    data = asked["data"] or _data(first, second)
-    known = first.source or second.source
-    base = job(**(asked | JobRequest(model=known.model if known else None, data=data)))
-    walk = job_run.begin(base, options, f"diff>{first.given}>{second.given}")
-    for which, model in (("a", first), ("b", second)):
-        if model.artifact is not None:
-            walk.outcomes[which] = Outcome(which, "ok", model.artifact)
-    walk.stages(_stages(base.source.value, first, second, map or {}, items, split, bool(html)))
+    with tempfile.TemporaryDirectory(prefix="edgecompress-diff-") as work:
+        places = [Path(work, which) for which in "ab"]
+        for place in places:
+            place.mkdir()
+        first, second = (_model(model, asked, options, place) for model, place in zip((a, b), places, strict=True))
+        data = asked["data"] or _data(first, second)
+        known = first.source or second.source
+        base = job(**(asked | JobRequest(model=known.model if known else None, data=data)))
+        walk = job_run.begin(base, options, f"diff>{first.given}>{second.given}")
+        for which, model in (("a", first), ("b", second)):
+            if model.artifact is not None:
+                walk.outcomes[which] = Outcome(which, "ok", model.artifact)
+        walk.stages(_stages(base.source.value, first, second, map or {}, items, split, bool(html)))
     found = walk.outcomes["diff"]
     if found.artifact is None:
         raise found.error or StageFailed(f"diff: {found.reason}")
@@ -140,13 +146,15 @@ def _write(walk: PlanRun, facts: Mapping[str, Any], file: Path) -> None:
         raise InputError(f"--html {file}: cannot be written: {error.strerror}; give another file") from error
 
 
-def _model(model: Model, how: JobRequest, options: Options) -> _Model:
-    """One of the two. Raises InputError for what no runtime opens."""
+def _model(model: Model, how: JobRequest, options: Options, work: Path) -> _Model:
+    """One of the two; a package is unpacked into `work`. Raises InputError for what no runtime opens."""
     reference = objects.written(model, how, options)["model"]
     assert isinstance(reference, str)
     path = Path(reference)
     if path.is_dir() and ((path / "artifact.json").is_file() or (path / "artifact").is_dir()):
         return _Model(reference, None, shipped(path)[0])
+    if path.name.endswith(PACKAGES) and path.is_file():
+        return _Model(reference, None, extras.part("apps", "verify", "a package").model(path, work))
     for runtime in registry.runtimes():
         if runtime.foreign and path.suffix == runtime.foreign_suffix:
             catalog.check_file(path, "model file")

@@ -15,6 +15,8 @@ from edgecompress.reporting.html_tags import Raw, bdi, tag, void
 
 MOST = 5_000  # operators that are drawn
 PLAIN = 48  # boxes of one drawing; more are folded
+CROWD = 3  # boxes that read an input which is still drawn
+FEW = 8  # names that are listed
 DEPTH = 12  # parts of a module's path
 RUN = 24  # operators of the shortest fold where no modules are known
 WIDE, HIGH = 200, 74  # of a box with the space around it
@@ -212,11 +214,15 @@ class _Side:
         inside = {
             n.name: i for i, item in enumerate(items) for n in (item.nodes if isinstance(item, _Fold) else (item,))
         }
-        outside = dict.fromkeys(r for n in nodes for r in n.reads if r not in inside)
-        ends = {name: len(items) + i for i, name in enumerate(list(outside)[:PLAIN])}
+        reads = dict.fromkeys((r, inside[n.name]) for n in nodes for r in n.reads)
+        readers = Counter(name for name, _ in reads if name not in inside)
+        # What many read would stretch the drawing: it is named below
+        crowd = [(name, count) for name, count in readers.items() if count > CROWD and name not in self.places]
+        outside = [name for name in readers if name not in dict(crowd)]
+        ends = {name: len(items) + i for i, name in enumerate(outside[:PLAIN])}
         at = inside | ends
-        edges = dict.fromkeys((at[r], inside[n.name]) for n in nodes for r in n.reads if r in at)
-        spots, lines = _layout(len(items) + len(ends), [e for e in edges if e[0] != e[1]])
+        edges = dict.fromkeys((at[r], i) for r, i in reads if at.get(r, i) != i)
+        spots, lines = _layout(len(items) + len(ends), list(edges))
         first, boxes, folds = self.folds, [], []
         self.folds += sum(isinstance(item, _Fold) for item in items)
         for i, item in enumerate(items):
@@ -224,7 +230,7 @@ class _Side:
                 boxes.append((spots[i][1], self._box(item, _place(spots[i]))))
                 continue
             first += 1
-            boxes.append((spots[i][1], self._group(item, first, _place(spots[i]), module)))
+            boxes.append((spots[i][1], self._group(item, first, _place(spots[i]))))
             body = self._drawn(item.nodes, item.module, item.title)
             summary = tag("summary", bdi(_cut(item.title)), f" ({plural(len(item.nodes), 'operator')})")
             inner = tag("div", body, id=f"{self.key}f{first}")
@@ -232,14 +238,15 @@ class _Side:
         boxes += [(spots[i][1], self._end(name, _place(spots[i]))) for name, i in ends.items()]
         width = max(x for x, _ in spots) + BOX
         height = max(y for _, y in spots) + TALL
-        frames = "".join(f"M{x:.0f} {y:.0f}h{BOX}v{TALL}h-{BOX}z" for x, y in spots[: len(items)])
+        frames = "".join(f"M{x + 3:.0f} {y + 3:.0f}h{BOX - 6}v{TALL - 6}h{6 - BOX}z" for x, y in spots[: len(items)])
         paths = f'<path class="frames" d="{frames}"/><path d="{lines}"/>'
         picture = f'<svg class="edges" width="{width:.0f}" height="{height:.0f}" aria-hidden="true">{paths}</svg>'
         ordered = [box for _, box in sorted(boxes, key=lambda each: each[0])]
         canvas = tag("div", Raw(picture), ordered, class_="canvas", style=f"width:{width:.0f}px;height:{height:.0f}px")
-        return Raw(
-            tag("div", canvas, class_="drawing", tabindex="0", role="region", aria_label=_cut(title)) + "".join(folds)
-        )
+        box = tag("div", canvas, class_="drawing", tabindex="0", role="region", aria_label=_cut(title))
+        inputs = [part for name, count in crowd[:FEW] for part in (bdi(_cut(name, 60)), f" (read by {count} boxes) ")]
+        left = tag("p", "Inputs without lines: ", *inputs, class_="empty") if inputs else Raw("")
+        return Raw(box + left + "".join(folds))
 
     def _classes(self, nodes: Sequence[GraphNode]) -> str:
         """What colours and filters go by."""
@@ -277,13 +284,11 @@ class _Side:
         classes = f"op {self._classes([node])}"
         return tag("details", summary, anchor, self._panel(node), class_=classes, style=place, name=self.key[:9])
 
-    def _group(self, fold: _Fold, place: int, at: str, inside: str) -> Raw:
-        head = tag(
-            "span",
-            tag("b", bdi(_tail(fold.title.removeprefix(f"{inside}."), 20))),
-            self._numbers(fold.nodes),
-            class_="head",
-        )
+    def _group(self, fold: _Fold, place: int, at: str) -> Raw:
+        name = fold.title
+        while fold.title == fold.module and len(name) > 14 and "." in name:
+            name = name.split(".", 1)[1]
+        head = tag("span", tag("b", bdi(_tail(name))), self._numbers(fold.nodes), class_="head")
         count = tag("span", " ", plural(len(fold.nodes), "operator"), class_="name")
         classes = f"op group {self._classes(fold.nodes)}"
         return tag("a", head, count, class_=classes, style=at, href=f"#{self.key}f{place}", title=_cut(fold.title))
@@ -297,20 +302,20 @@ class _Side:
 
     def _link(self, name: str) -> Raw:
         """The name of an operator, which leads to it; of an input, only the name."""
-        shown = bdi(_cut(name, 60))
+        shown = bdi(_tail(name, 60))
         return tag("a", shown, href=f"#{self.key}n{self.places[name]}") if name in self.places else shown
 
     def _panel(self, node: GraphNode) -> Raw:
         """All that is known of an operator."""
         partner = self.pairs.get(node.name, "")
-        rows: list[tuple[str, Raw | str]] = [("module", node.module), ("held as", node.dtype)]
+        rows: list[tuple[str, Raw | str]] = [("module", _tail(node.module, 160)), ("held as", node.dtype)]
         rows += [("error", _error([node])[1]), ("time", self._time([node])[1])]
         rows += [(_cut(label, 40), words) for label, words in node.facts[:PLAIN]]
         if node.reads:
-            more = f" and {len(node.reads) - 8} more" if len(node.reads) > 8 else ""
-            rows.append(("reads", Raw(", ".join(map(self._link, node.reads[:8])) + more)))
+            more = f" and {len(node.reads) - FEW} more" if len(node.reads) > FEW else ""
+            rows.append(("reads", Raw(", ".join(map(self._link, node.reads[:FEW])) + more)))
         if partner in self.links:
-            link = tag("a", bdi(_cut(partner, 60)), href=f"#{self.other}n{self.links[partner]}")
+            link = tag("a", bdi(_tail(partner, 60)), href=f"#{self.other}n{self.links[partner]}")
             rows.append((f"aligned as {self.numbers[node.name]} with", link))
         told = [
             part
@@ -319,7 +324,7 @@ class _Side:
             for part in (tag("dt", label), tag("dd", words if isinstance(words, Raw) else bdi(_cut(words))))
         ]
         mark = tag("p", bdi(_cut(node.mark)), class_="why") if node.mark else Raw("")
-        title = tag("p", tag("b", bdi(_cut(node.type, 40))), " ", bdi(_cut(node.name)))
+        title = tag("p", tag("b", bdi(_cut(node.type, 40))), " ", bdi(_tail(node.name, 160)))
         return tag("div", title, mark, tag("dl", told), _histogram(node.values), class_="about")
 
 
@@ -370,7 +375,7 @@ def _layout(count: int, edges: Sequence[tuple[int, int]]) -> tuple[list[tuple[fl
     spots: dict[int, tuple[float, float]] = {}
     left, bent = 0.0, list[tuple[int, int]]()
     for placed, _, _, parts in (
-        from_edges([(short[a], short[b]) for a, b in edges], vertex_spacing=100) if edges else ()
+        from_edges([(short[a], short[b]) for a, b in edges], vertex_spacing=100, dummy_size=20) if edges else ()
     ):
         least, top = min(x for _, (x, _) in placed), max(y for _, (_, y) in placed)
         for i, (x, y) in placed:
@@ -442,6 +447,6 @@ def _cut(words: str, most: int = 160) -> str:
     return words if len(words) <= most else f"{words[: most - 1]}…"
 
 
-def _tail(name: str, most: int = 24) -> str:
+def _tail(name: str, most: int = 22) -> str:
     """The end of a name, where names of one module differ."""
     return name if len(name) <= most else f"…{name[1 - most :]}"

@@ -70,7 +70,7 @@ def page(report: Report) -> str:
     told = notes([(note.level, note.text) for note in report.notes])
     main = tag("main", _header(report, title), _verdict(report), told, *_sections(report))
     made = f"Made by edgecompress {report.versions.get('edgecompress', '')} from report.json ({report.schema})."
-    style = graph_view.style() if report.graph else ""
+    style = graph_view.style() if report.graph and report.graph.ops else ""
     return document(title, main, tag("footer", tag("p", SIGNS_USED), tag("p", made)), style=style)
 
 
@@ -238,8 +238,8 @@ def _speed(report: Report, rows: Show, fig: Draw) -> Raw:
 def _graph(report: Report) -> Iterator[Raw]:
     """The operators of what ships, drawn, or why they are not."""
     if report.graph:
-        shown = net_graph.drawn(report) if report.graph.ops else tag("p", bdi(report.graph.why), class_="empty")
-        yield section("Graph", tag("p", bdi(net_graph.words(report)), class_="empty"), shown)
+        drawn = [net_graph.drawn(report)] if report.graph.ops else []
+        yield section("Graph", tag("p", bdi(net_graph.words(report.graph)), class_="empty"), *drawn)
 
 
 def _profilers(report: Report, fig: Draw) -> Iterator[Raw]:

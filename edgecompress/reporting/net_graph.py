@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.model import Artifact
@@ -16,6 +16,7 @@ from edgecompress.reporting.model import Report
 from edgecompress.reporting.model_variant import GraphOperator, NetGraph
 
 MOST_EDGES = 20_000
+NEAR = 200  # operators before a view among which its own is sought
 ROWS = "rows of "  # what a tensor is called of which an operator picks some rows
 
 
@@ -54,7 +55,7 @@ def _told(variant: str, graph: Graph) -> NetGraph:
                 continue
             maker = makers.get(name)
             if maker is None and name not in ends:
-                maker = _behind_view(tensor, graph.ops[:place], read)
+                maker = _behind_view(tensor, graph.ops, place, read)
                 if maker is not None:
                     makers[name] = maker
             reads.append(entries.setdefault(name, len(graph.ops) + len(entries)) if maker is None else maker)
@@ -64,20 +65,20 @@ def _told(variant: str, graph: Graph) -> NetGraph:
     return NetGraph(variant, "", ops, list(entries))
 
 
-def _behind_view(tensor: Tensor, before: tuple[Op, ...], read: set[str]) -> int | None:
+def _behind_view(tensor: Tensor, ops: Sequence[Op], place: int, read: set[str]) -> int | None:
     """Who wrote what a view turned into `tensor`: the last with as many values, first of those that nobody reads."""
-    count = math.prod(tensor.shape)
-    same = [(i, t.name in read) for i, op in enumerate(before) for t in op.writes if math.prod(t.shape) == count]
-    unread = [i for i, is_read in same if not is_read]
-    return unread[-1] if unread else same[-1][0] if same else None
+    count, first = math.prod(tensor.shape), max(place - NEAR, 0)
+    made = ((i, t) for i in range(first, place) for t in ops[i].writes)
+    same = [(t.name not in read, i) for i, t in made if math.prod(t.shape) == count]
+    return max(same)[1] if same else None
 
 
-def words(report: Report) -> str:
-    """What the drawing shows."""
-    assert report.graph
-    about = f"{report.graph.variant}: {plural(len(report.graph.ops), 'operator')}. " if report.graph.ops else ""
+def words(graph: NetGraph) -> str:
+    """What the drawing shows, or why there is none."""
+    if not graph.ops:
+        return f"{graph.variant}: {graph.why}"
     behind = "Reshapes move nothing and are left out: a line across one goes to the last operator of as many values."
-    return f"{about}{behind}" if about else f"{report.graph.variant}."
+    return f"{graph.variant}: {plural(len(graph.ops), 'operator')}. {behind}"
 
 
 def drawn(report: Report) -> Raw:
@@ -85,9 +86,9 @@ def drawn(report: Report) -> Raw:
     graph = report.graph
     assert graph
     variant = report.variant(graph.variant)
-    times: Counter[str] = Counter()
+    times: dict[str, float] = {}
     for timed in variant.ops.ops if variant and variant.ops else ():
-        times[timed.name] += timed.ms  # type: ignore[assignment] # a Counter adds any numbers
+        times[timed.name] = times.get(timed.name, 0.0) + timed.ms
     seen: Counter[str] = Counter()
     names = []
     for op in graph.ops:
@@ -98,15 +99,16 @@ def drawn(report: Report) -> Raw:
     for op, name in zip(graph.ops, names, strict=True):
         facts = [("writes", " × ".join(map(str, op.shape))), ("MACs", f"{op.macs:,}" if op.macs else "")]
         reads = tuple(ends[i] for i in op.reads if i < len(ends))
-        ms = times[op.name] if seen[op.name] == 1 and op.name in times else None
+        ms = times.get(op.name) if seen[op.name] == 1 else None
         node = graph_view.GraphNode(name, op.type, reads, _module(op.name), op.dtype, ms=ms, facts=tuple(facts))
         nodes.append(node)
     return graph_view.view(nodes, titles=(graph.variant, ""))
 
 
 def _module(name: str) -> str:
-    """The module in a name such as "/layer1/layer1.0/conv1/Conv"."""
-    path: list[str] = []
-    for part in name.split(";")[0].split("/")[:-1]:
-        path.append(part.removeprefix(f"{path[-1]}.") if path else part)
+    """The module in a name: "/layer1/layer1.0/conv1/Conv", "__module.fc/MatMul" or "Net_net/nn.Conv2d_stem;1"."""
+    traced = ";" in name  # LiteRT: the modules that were fused, each with the class of every module on its path
+    parts = name.split(";;")[-1].split(";")[0].split("/")
+    parts = parts if traced else parts[:-1]
+    path = [part if part.startswith("__module.") else part.rsplit(".", 1)[-1] for part in parts]
     return ".".join(filter(None, path))

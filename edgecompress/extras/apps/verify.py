@@ -82,6 +82,21 @@ def verify(file: Path, key: str | None = None, strict: bool = False) -> list[Pac
         return [dataclasses.replace(check, reason=_placed(check.reason, opened)) for check in opened.checks]
 
 
+def model(file: Path, work: Path) -> Artifact:
+    """The model in a package, with its card, unpacked into the empty folder `work`; nothing of it is executed.
+
+    Raises InputError for a package whose files are not those that its card and its sums list.
+    """
+    opened = _Opened(file, work, None, False)
+    into = opened.folder("opened")
+    archive.unpack(file, into)
+    opened.root = archive.top(into, file)
+    for step in (_card, _sums, _payload):
+        step(opened)
+    assert opened.card and opened.payload  # or a step had raised
+    return artifact(opened.card, opened.payload).write()
+
+
 def _placed(reason: str, opened: _Opened) -> str:
     """Paths as the package has them, not where it was opened."""
     for folder in (opened.root.parent if opened.root else opened.work, opened.work):
