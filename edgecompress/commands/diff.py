@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -56,6 +56,10 @@ class _Model:
     given: str
     source: ResolvedSource | None
     artifact: Artifact | None = None
+
+    def fed(self, data: str) -> _Model:
+        """The same with that data: a file whose open axes get sizes of it is loaded behind it."""
+        return replace(self, source=replace(self.source, data=data)) if self.source else self
 
     def stages(self, which: str) -> list[Stage]:
         """The stages that end with the one called `which`."""
@@ -117,7 +121,8 @@ def diff(
         for place in places:
             place.mkdir()
         first, second = (_model(model, asked, options, place) for model, place in zip((a, b), places, strict=True))
-        data = asked["data"] or _data(first, second)
+        data = str(asked["data"] or _data(first, second))
+        first, second = (model.fed(data) for model in (first, second))
         known = first.source or second.source
         base = job(**(asked | JobRequest(model=known.model if known else None, data=data)))
         walk = job_run.begin(base, options, f"diff>{first.given}>{second.given}")
@@ -253,7 +258,7 @@ def text(diff: Diff, brief: bool = False, width: int = sys.maxsize) -> str:
 def _conclusion(facts: Mapping[str, Any]) -> str:
     first = facts["first"]
     if facts["verdict"] == "equal":
-        return f"equal: every output is nearer than {facts['limit_db']:.0f} dB, the limit of {facts['precision']}"
+        return f"equal: every output agrees to more than {facts['limit_db']:.0f} dB, the limit here for {facts['precision']}"
     if facts["verdict"] == "undecided":
         return f"undecided: {facts['says']}"
     if first is None:
