@@ -146,7 +146,7 @@ def judged(pair: Pair, work: Path, seed: int, check: bool) -> dict[str, Any]:
     first, kind = facts.get("first"), facts.get("kind", "")
     told = {str(first.get(key) or "").removesuffix(":0") for key in ("a", "b", "module")} - {""} if first else set()
     row |= {"seconds": time.monotonic() - began, "verdict": facts["verdict"], "first": first, "kind": kind}
-    row["aligned"] = facts.get("aligned")
+    row |= {"aligned": facts.get("aligned"), "precision": facts.get("precision")}
     row["operator_right"] = bool(told & pair.operators) if pair.operators else first is None
     parts = {str(each) for each in (first or {}).get("segment", ())}
     row["in_segment"] = bool(parts & pair.operators)

@@ -80,7 +80,12 @@ def test_a_value_that_is_not_finite_is_not_near() -> None:
 def test_the_departure_is_the_first_with_equal_inputs() -> None:
     """Of a chain: what follows from the fault is not at fault; a value that B fused away is no departure either."""
     x, fused, good, bad, end = (RNG.normal(size=(2, 1, 8)) for _ in range(5))
-    chain = [op("conv", "x", "fused"), op("relu", "fused", "good"), op("linear", "good", "bad"), op("relu", "bad", "end")]
+    chain = [
+        op("conv", "x", "fused"),
+        op("relu", "fused", "good"),
+        op("linear", "good", "bad"),
+        op("relu", "bad", "end"),
+    ]
     a = side({"x": x, "fused": fused, "good": good, "bad": bad, "end": end}, chain)
     near = {"x": 200.0, "fused": 3.0, "good": 130.0, "bad": 20.0, "end": 15.0}
     equal = departure.equal_values(a, near, "float32", 100.0)
@@ -242,7 +247,11 @@ def test_models_of_other_tasks_are_one_clear_line(pair: dict[str, Path], tmp_pat
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
-    [("empty.onnx", b"", "empty.onnx"), ("x.pte", b"no program", "x.pte"), ("x.xml", b"<net", "OpenVINO cannot read it")],
+    [
+        ("empty.onnx", b"", "empty.onnx"),
+        ("x.pte", b"no program", "x.pte"),
+        ("x.xml", b"<net", "OpenVINO cannot read it"),
+    ],
 )
 def test_damaged_files_are_one_clear_line(
     pair: dict[str, Path], tmp_path: Path, name: str, content: bytes, says: str
@@ -270,9 +279,7 @@ def test_every_format_stands_beside_onnx(pair: dict[str, Path], tmp_path: Path, 
         ct, other = pytest.importorskip("coremltools"), tmp_path / "net.mlpackage"
         takes = [ct.TensorType(name="x", shape=(1, 3, 16, 16))]
         precision = ct.precision.FLOAT32
-        made = ct.convert(
-            torch.jit.trace(net, x), inputs=takes, compute_precision=precision, skip_model_load=True
-        )
+        made = ct.convert(torch.jit.trace(net, x), inputs=takes, compute_precision=precision, skip_model_load=True)
         made.save(str(other))
     elif form == "executorch":
         exir, other = pytest.importorskip("executorch.exir"), tmp_path / "net.pte"

@@ -258,7 +258,8 @@ def text(diff: Diff, brief: bool = False, width: int = sys.maxsize) -> str:
 def _conclusion(facts: Mapping[str, Any]) -> str:
     first = facts["first"]
     if facts["verdict"] == "equal":
-        return f"equal: every output agrees to more than {facts['limit_db']:.0f} dB, the limit here for {facts['precision']}"
+        limit = f"{facts['limit_db']:.0f} dB, the limit here for {facts['precision']}"
+        return f"equal: every output agrees to more than {limit}"
     if facts["verdict"] == "undecided":
         return f"undecided: {facts['says']}"
     if first is None:
