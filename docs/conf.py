@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NAVIGATION = {
     "Start": "Overview <self>, docs/tutorial, docs/concepts, All pages <docs/README>",
     "Guides": "docs/sources, docs/python, docs/verification, docs/check, docs/analyze, docs/compression, docs/guard, "
-    "docs/diff, docs/search, docs/sparsity, docs/schedules, docs/language-model, docs/measuring, docs/performance, docs/packages, "
-    "docs/assistants, docs/fleet",
+    "docs/diff, docs/search, docs/sparsity, docs/schedules, docs/language-model, docs/measuring, docs/performance, "
+    "docs/packages, docs/assistants, docs/fleet",
     "Targets": "docs/formats, docs/devices, docs/detectors, docs/npu, docs/ethos-u, docs/web",
     "Reference": "docs/reference/commands, docs/reference/targets, docs/reference/files, docs/reference/plugins, "
     "docs/reference/zoo, docs/reference/operators, docs/reference/errors",
