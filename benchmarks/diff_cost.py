@@ -24,6 +24,10 @@ import torch
 from torch import nn
 
 HERE = Path(__file__).resolve().parent
+TORCH = (
+    "import sys, numpy, torch, diff_cost; net = diff_cost.NETS[sys.argv[1]][0](); x = numpy.load(sys.argv[2]); "
+    "torch.no_grad().__enter__(); [net(torch.from_numpy(v[:1])) for v in x.values()]"
+)
 SESSION = (
     "import sys, numpy, onnxruntime as o; s = o.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider']); "
     "x = numpy.load(sys.argv[2]); s.run(None, {k: v[:1] for k, v in x.items()})"
@@ -81,15 +85,16 @@ NETS: dict[str, Any] = {"resnet50": (resnet50, "x"), "bert_base": (bert_base, "i
 
 
 def resident(root: int) -> int:
-    """Bytes of a process and all below it, in memory now, by /proc; pages that several hold count for each."""
+    """Bytes of a process and all below it, in memory now (PSS: a page that several hold counts in parts)."""
     total, todo = 0, [root]
     while todo:
         pid = todo.pop()
         try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            total += 1024 * int(next(line for line in told.splitlines() if line.startswith("Pss:")).split()[1])
             for task in Path(f"/proc/{pid}/task").iterdir():
                 todo += map(int, (task / "children").read_text().split())
-        except (OSError, ValueError):  # it has ended
+        except (OSError, ValueError, StopIteration):  # it has ended
             continue
     return total
 
@@ -137,8 +142,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         for name, (a, b, items) in written(folder).items():
-            files = [f"{name}-{kind}.onnx" for kind in ("old", "new")]
-            alone = sum(peak([sys.executable, "-c", SESSION, file, items], folder)[1] for file in files)
+            code_of = {True: TORCH, False: SESSION}
+            sides = [(code_of[":" in side], side.rpartition(":")[2]) for side in (a, b)]
+            alone = sum(peak([sys.executable, "-c", code, what, items], folder)[1] for code, what in sides)
             command = [sys.executable, "-m", "edgecompress", "diff", a, b, "--data", items, "--store", "store"]
             seconds, most, code = peak(command, folder)
             size = (folder / b).stat().st_size

@@ -176,3 +176,15 @@ def test_modules_are_read_from_names() -> None:
         == "Net_net.Sequential_blocks.Conv2d_conv1"
     )
     assert net_graph._module("conv2d_3") == ""
+
+
+def test_modules_that_read_each_other_and_circles_are_drawn() -> None:
+    """The library never ends on a circle of folds, or of a file's operators."""
+    rng = random.Random(0)
+    for _ in range(20):
+        shared = [
+            GraphNode(f"n{i}", "Add", (f"n{rng.randrange(i)}",) if i else ("x",), rng.choice("abc")) for i in range(90)
+        ]
+        assert boxes(view(shared)) == 90
+    circle = [GraphNode(f"n{i}", "Add", tuple(f"n{rng.randrange(20)}" for _ in range(2))) for i in range(20)]
+    assert boxes(view(circle)) == 20

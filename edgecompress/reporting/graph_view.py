@@ -221,7 +221,10 @@ class _Side:
         outside = [name for name in readers if name not in dict(crowd)]
         ends = {name: len(items) + i for i, name in enumerate(outside[:PLAIN])}
         at = inside | ends
-        edges = dict.fromkeys((at[r], i) for r, i in reads if at.get(r, i) != i)
+        # each line leads on: folds can read each other, and the library never ends on a circle
+        begins = [self.places[(item.nodes[0] if isinstance(item, _Fold) else item).name] for item in items]
+        rank = [*begins, *(-1 for _ in ends)]
+        edges = dict.fromkeys((at[r], i) for r, i in reads if r in at and rank[at[r]] < rank[i])
         spots, lines = _layout(len(items) + len(ends), list(edges))
         first, boxes, folds = self.folds, [], []
         self.folds += sum(isinstance(item, _Fold) for item in items)

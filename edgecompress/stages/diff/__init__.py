@@ -26,15 +26,17 @@ def run(request: Request) -> Artifact:
     InputError where their outputs have other sizes.
     """
     with tempfile.TemporaryDirectory(dir=request.out) as scratch:
-        both = [_side(request, which, Path(scratch) / which) for which in ("a", "b")]
+        # files first: their engines run in processes of their own, before torch is in this one
+        order = sorted("ab", key=lambda which: not request.options[f"runtime_{which}"])
+        both = {which: _side(request, which, Path(scratch) / which) for which in order}
         request.progress(0.6, "aligning")
         ends = cast("EndFacts", request.inputs["items_b"].facts)
-        facts = answer.facts(both[0], both[1], ends, request.options["graphs"])
+        facts = answer.facts(both["a"], both["b"], ends, request.options["graphs"])
     return Artifact(request.out, KIND, facts=facts).write()
 
 
 def _side(request: Request, which: str, out: Path) -> sides.Side:
-    request.progress(0.0 if which == "a" else 0.3, f"running {which.upper()}")
+    request.progress(0.1, f"running {which.upper()}")
     model = request.inputs[which]
     if not request.options[f"runtime_{which}"]:
         return sides.of_program(model, _runs(request, model, request.inputs[f"items_{which}"]), out)

@@ -119,9 +119,10 @@ def _measured(a: Side, b: Side, pair: Pair) -> Pair:
 
     ours = a.values[pair.a].array()
     theirs = laid_out(b.values[pair.b].array(), pair.axes, ours.shape[1:])
-    power = Power()
-    power.add(ours, theirs)
-    broken = bool((np.isfinite(ours) != np.isfinite(theirs)).any())
+    power, broken = Power(), False
+    for x, z in zip(ours, theirs, strict=True):  # memory is that of one run
+        power.add(x, z)
+        broken = broken or not np.array_equal(np.isfinite(x), np.isfinite(z))
     far = broken or (power.noise and not power.signal)
     return Pair(pair.a, pair.b, pair.axes, pair.likeness, -200.0 if far else power.sqnr_db if power.noise else None)
 

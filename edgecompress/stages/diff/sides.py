@@ -222,6 +222,7 @@ def of_program(model: Artifact, runs: Iterator[Mapping[str, np.ndarray]], out: P
     with torch.no_grad():
         source = layers.load(model)
         names: dict[str, Node] = {}
+        real = list[str]()
         for arrays in runs:
             found = source.values([torch.from_numpy(arrays[spec.name]) for spec in model.inputs])
             names = {n.name: n for n in source.nodes if n.op == "call_function" and _real(found.get(n))}
@@ -229,6 +230,8 @@ def of_program(model: Artifact, runs: Iterator[Mapping[str, np.ndarray]], out: P
             answers = {f"output {spec.name}": value for spec, value in zip(model.outputs, outputs, strict=False)}
             rows = {**{name: found[node] for name, node in names.items()}, **answers}
             writer.append({name: np.ascontiguousarray(value.float().numpy())[None] for name, value in rows.items()})
+            real = [spec.name for spec in model.outputs[: len(outputs)]]
+            del found, rows, answers, outputs  # as much as a net computes, and it is on disk now
     writer.close()
     folder = Artifact(out, "values")
     state = {n.name: _held(source.net, str(n.target)) for n in source.nodes if n.op == "get_attr"}
@@ -244,7 +247,6 @@ def of_program(model: Artifact, runs: Iterator[Mapping[str, np.ndarray]], out: P
     def reader(name: str) -> Callable[[], np.ndarray]:
         return lambda: tensors.load(folder, "values", name)
 
-    real = [spec.name for spec in model.outputs][: len(outputs)]
     last = source.nodes[-1].all_input_nodes
     return Side(
         {name: Value(name, reader(name)) for name in names},
