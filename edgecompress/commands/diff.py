@@ -133,7 +133,8 @@ def diff(
     found = walk.outcomes["diff"]
     if found.artifact is None:
         raise found.error or StageFailed(f"diff: {found.reason}")
-    facts = {"a": first.given, "b": second.given, "items": items, "split": split, **found.facts}
+    made_up = base.source.value.random
+    facts = {"a": first.given, "b": second.given, "items": items, "split": split, "made_up": made_up, **found.facts}
     if html:
         _write(walk, {**facts, "told": _conclusion(facts)}, Path(html))
     told = {key: value for key, value in facts.items() if key != "graph"}
@@ -225,17 +226,18 @@ def text(diff: Diff, brief: bool = False, width: int = sys.maxsize) -> str:
     """The answer in one screen. `brief`: the conclusion only."""
     facts = diff.facts
     if brief:
-        return _conclusion(facts)
+        return _conclusion(facts).splitlines()[0]
     rows = [("  output of A", "of B", "SQNR", "largest difference", "worst items")]
     for row in facts["outputs"]:
         worst = ", ".join(map(str, row["worst"])) or "–"
         rows.append(
             (f"  {row['a']}", row["b"], _db(row["sqnr_db"]), f"{row['largest']:.3g} of {row['range']:.3g}", worst)
         )
+    items = "that are made up: give --data" if facts["made_up"] else f"of {facts['split']}"
     lines = [
         f"A {facts['a']}",
         f"B {facts['b']}",
-        f"{facts['items']} items of {facts['split']}; held in {facts['precision']}",
+        f"{facts['items']} items {items}; held in {facts['precision']}",
         "",
     ]
     lines += fitted(rows, width)
@@ -258,8 +260,9 @@ def text(diff: Diff, brief: bool = False, width: int = sys.maxsize) -> str:
 def _conclusion(facts: Mapping[str, Any]) -> str:
     first = facts["first"]
     if facts["verdict"] == "equal":
-        limit = f"{facts['limit_db']:.0f} dB, the limit here for {facts['precision']}"
-        return f"equal: every output agrees to more than {limit}"
+        least = min((row["sqnr_db"] for row in facts["outputs"] if row["sqnr_db"] is not None), default=None)
+        limit = f"the limit for {facts['precision']} here is {facts['limit_db']:.0f} dB"
+        return f"equal: {'to the bit' if least is None else f'the outputs agree to {least:.0f} dB'}; {limit}"
     if facts["verdict"] == "undecided":
         return f"undecided: {facts['says']}"
     if first is None:

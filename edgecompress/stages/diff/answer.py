@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMES = ("A", "B")
 WORST = 3  # items that are named
+FOLDED = ("batch norm", "activation", "norm")  # families that other formats fold into the operator beside them
 FUSED = 6  # operators that another format may have as one
 STEP_DB = 2.0  # that a later value must be nearer, to be the one that departs
 UNLIKE_DB = 6.0  # below which type, module and place say more than the values
@@ -45,7 +46,9 @@ def facts(a: Side, b: Side, ends: EndFacts, graphs: bool = False) -> dict[str, A
     precision = "int8" if a.quantized or b.quantized else "float16" if a.half or b.half else "float32"
     rows, near = _outputs(a, b, ends["outputs"])
     pairs = match.pairs(a, b)
-    limit = departure.limit([pair.near_db for pair in pairs.of_a.values()], precision)
+    stored = precision == "float16" and not (a.half_values or b.half_values)
+    level = departure.HALF_WEIGHTS if stored else precision
+    limit = departure.limit([pair.near_db for pair in pairs.of_a.values()], level)
     unlike = [row for row in rows if row["sqnr_db"] is not None and row["sqnr_db"] < limit]
     answer: dict[str, Any] = {
         "precision": precision,
@@ -58,9 +61,9 @@ def facts(a: Side, b: Side, ends: EndFacts, graphs: bool = False) -> dict[str, A
         "says": "",
         "do": "",
     }
-    least = limit + departure.STRICTER_DB[precision]
-    equal_a = departure.equal_values(a, {key: pair.near_db for key, pair in pairs.of_a.items()}, precision, least)
-    equal_b = departure.equal_values(b, {key: pair.near_db for key, pair in pairs.of_b.items()}, precision, least)
+    least = limit + departure.STRICTER_DB[level]
+    equal_a = departure.equal_values(a, {key: pair.near_db for key, pair in pairs.of_a.items()}, level, least)
+    equal_b = departure.equal_values(b, {key: pair.near_db for key, pair in pairs.of_b.items()}, level, least)
     answer["aligned"] = _aligned(a, b, pairs, equal_a, equal_b)
     answer |= _verdict(unlike, rows, near)
     if unlike and not answer["kind"]:
@@ -69,7 +72,11 @@ def facts(a: Side, b: Side, ends: EndFacts, graphs: bool = False) -> dict[str, A
             found = rounding.departure(a, b, pairs)
         else:
             found = _departure(a, b, ends_unlike, ends["outputs"], pairs, (equal_a, equal_b), precision)
-        if found is not None:
+        if found is not None and ends["by_place"] and any(key not in a.makers for key in found.reads_a):
+            which = ", ".join(ends["by_place"])
+            says = f"inputs {which} of A have no like names in B and were paired by their place; tell it with --map"
+            answer |= {"verdict": "undecided", "says": says}
+        elif found is not None:
             answer |= _first(a, b, found, precision)
     if graphs:
         answer["graph"] = _graphs(a, b, pairs.aligned, (equal_a, equal_b))
@@ -278,15 +285,16 @@ def _aligned(
         if pair is None:
             return False
         there = [family(each.type) for each in b.between(pair.b, equal_b - {pair.b})]
-        return family(op.type) in there or (family(op.type) not in WEIGHTED and bool(there))
+        return family(op.type) in there or (family(op.type) in FOLDED and bool(there))
 
     compute = [op for op in rows if family(op.type) in WEIGHTED]
-    rest = [op.name for op in compute if not known(op)]
+    left = [op for op in rows if not known(op)]
+    rest = [op.name for op in sorted(left, key=lambda op: family(op.type) not in WEIGHTED)]
     return {
-        "operators": sum(map(known, rows)),
+        "operators": len(rows) - len(left),
         "of": len(rows),
         "equal": sum(any(v in equal_a for v in op.writes) for op in rows),
-        "compute": len(compute) - len(rest),
+        "compute": len(compute) - sum(family(op.type) in WEIGHTED for op in left),
         "compute_of": len(compute),
         "rest": rest[:LISTED],
         "rest_b": [

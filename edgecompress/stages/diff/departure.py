@@ -10,12 +10,33 @@ from edgecompress.stages.diff.match import Pair
 from edgecompress.stages.diff.sides import Side
 from edgecompress.stages.diff.words import WEIGHTED, family
 
-EQUAL_DB = {"float32": 80.0, "float16": 38.0, "int8": 24.0}  # nearer than this, values count as equal
-JUMP_DB = {"float32": 15.0, "float16": 12.0, "int8": 10.0}  # from what an operator reads to what it makes
-CAP_DB = {"float32": 115.0, "float16": 60.0, "int8": 36.0}  # what an exact input counts as
-BELOW_DB = {"float32": 25.0, "float16": 16.0, "int8": 300.0}  # the nearest tenth of the values that are not exact
-MOST_DB = {"float32": 104.0, "float16": 48.0, "int8": 24.0}  # and at most so near is asked for
-STRICTER_DB = {"float32": 10.0, "float16": 8.0, "int8": 0.0}  # inside than at the outputs: noise gets lost on the way
+HALF_WEIGHTS = "float16 weights"  # of nets that hold nothing else in 16 bits, and compute in float32
+EQUAL_DB = {
+    "float32": 80.0,
+    "float16": 38.0,
+    HALF_WEIGHTS: 52.0,
+    "int8": 24.0,
+}  # nearer than this, values count as equal
+JUMP_DB = {
+    "float32": 15.0,
+    "float16": 12.0,
+    HALF_WEIGHTS: 12.0,
+    "int8": 10.0,
+}  # from what an operator reads to what it makes
+CAP_DB = {"float32": 115.0, "float16": 60.0, HALF_WEIGHTS: 75.0, "int8": 36.0}  # what an exact input counts as
+BELOW_DB = {
+    "float32": 25.0,
+    "float16": 16.0,
+    HALF_WEIGHTS: 16.0,
+    "int8": 300.0,
+}  # the nearest tenth of the values that are not exact
+MOST_DB = {"float32": 104.0, "float16": 48.0, HALF_WEIGHTS: 60.0, "int8": 24.0}  # and at most so near is asked for
+STRICTER_DB = {
+    "float32": 10.0,
+    "float16": 8.0,
+    HALF_WEIGHTS: 8.0,
+    "int8": 0.0,
+}  # inside than at the outputs: noise gets lost on the way
 EXACT_DB = 200.0
 FEW = 6  # values of a departing region that may be the counterpart of one of the other's
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 KIND = "samples"
+PLACE = "by its place among those of its shape"
 DECORATED = re.compile(r"^(serving_default_|input\.|x\.)|(:\d+|_args_\d+)$")  # what exporters put around a name
 
 
@@ -26,6 +27,7 @@ class EndFacts(TypedDict):
     outputs: dict[str, str]
     assumed: list[str]
     batch: int
+    by_place: list[str]  # inputs of A that nothing but their order tells apart
 
 
 def items(request: Request) -> Artifact:
@@ -43,20 +45,27 @@ def items(request: Request) -> Artifact:
     theirs = [spec for spec in b.inputs if spec.name not in states.names(b)]
     inputs, assumed = _paired(fed, theirs, told, "input")
     if missing := [spec.name for spec in theirs if spec.name not in inputs.values()]:
-        have = ", ".join(spec.name for spec in fed)
+        spec = next(s for s in theirs if s.name == missing[0])
+        have = ", ".join(f"{s.name} {_shown(s.shape)} {s.dtype}" for s in fed)
+        told_how = f"; tell which one it is: --map NAME={spec.name}" if any(_fits(s, spec) for s in fed) else ""
         raise InputError(
-            f"B takes '{missing[0]}', which is no input of A ({have}); tell which one it is: --map NAME={missing[0]}"
+            f"B takes '{spec.name}' {_shown(spec.shape)} {spec.dtype}, which is no input of A: {have}{told_how}"
         )
     split, count = request.options["split"], request.options["items"]
     specs = list[TensorSpec]()
     arrays: dict[str, np.ndarray] = {}
     for spec in fed:
+        if stored[spec.name] != spec.name:
+            assumed.append(f"the data's {stored[spec.name]} is input {spec.name} of A")
         if spec.name not in inputs:
             assumed.append(f"A's input {spec.name} is no input of B, and is left out there")
             continue
         target = next(s for s in theirs if s.name == inputs[spec.name])
         array = tensors.load(samples, split, stored[spec.name])[:count]
         order = _order(spec, target, array.shape[1:])
+        if not order and not tensors.fits(target.shape[1:], array.shape[1:]) and len(target.shape) == array.ndim:
+            sizes = f"'{spec.name}' of A is {_shown(spec.shape)}, '{target.name}' of B {_shown(target.shape)}"
+            raise InputError(f"the models take other sizes: {sizes}; export both for one size")
         if order:
             assumed.append(f"{target.name} of B is {spec.name} of A with its axes in the order {[0, *order]}")
         arrays[target.name] = array if not order else array.transpose((0, *order))
@@ -66,11 +75,18 @@ def items(request: Request) -> Artifact:
     writer = tensors.Appender(request.out / split)
     writer.append(arrays)
     writer.close()
+    places = [name for name in inputs if any(PLACE in each and f"input {name} " in each for each in assumed)]
     outputs, more = _paired(_given(a), _given(b), told, "output")
     if not outputs:
         sides = [", ".join(f"{s.name} {_shown(s.shape)}" for s in _given(side)) for side in (a, b)]
         raise InputError(f"the models have no output in common: A gives {sides[0]}; B gives {sides[1]}")
-    facts: EndFacts = {"inputs": inputs, "outputs": outputs, "assumed": [*assumed, *more], "batch": batch}
+    facts: EndFacts = {
+        "inputs": inputs,
+        "outputs": outputs,
+        "assumed": [*assumed, *more],
+        "batch": batch,
+        "by_place": places,
+    }
     return Artifact(request.out, KIND, tuple(specs), facts={**facts}).write()
 
 
@@ -118,11 +134,8 @@ def _paired(
         rivals = [s for s in left_a if alike and _fits(s, alike[0]) and s.name not in pairs]
         if alike and (len(alike) == 1 or len(rivals) == len(alike)):
             pairs[spec.name] = alike[0].name
-            by = (
-                "the only one of its shape"
-                if len(alike) == len(rivals) == 1
-                else "by its place among those of its shape"
-            )
+            of_shape = [s for s in ours if _fits(s, alike[0])], [s for s in theirs if _fits(spec, s)]
+            by = "the only one of its shape" if len(of_shape[0]) == len(of_shape[1]) == 1 else PLACE
             assumed.append(f"{what} {spec.name} of A is {alike[0].name} of B: {by}")
     return pairs, assumed
 

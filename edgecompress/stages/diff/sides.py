@@ -62,6 +62,7 @@ class Side:
     constant: Callable[[str], np.ndarray | None]
     quantized: bool = False  # something is held in 8 bits or fewer
     half: bool = False  # something is held in 16 bits
+    half_values: bool = False  # so is what it computes
     changed: bool = False  # its inner values cannot be read: handing them out changes what it answers
     times: Mapping[str, float] = field(default_factory=dict)  # milliseconds by operator, where its runtime tells them
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -190,6 +191,7 @@ def of_file(plain: Artifact, watched: Artifact | None, out: Path, split: str) ->
         lambda name: held[names[name]] if name in names else None,
         quantized or any(op.type in ROUNDS or op.attributes.get(HELD) in INTEGERS for op in every),
         "float16" in held_as or any(value.dtype == "float16" for value in values.values()),
+        any(value.dtype == "float16" for value in values.values()),
     )
 
 
