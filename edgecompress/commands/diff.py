@@ -169,7 +169,14 @@ def _model(model: Model, how: JobRequest, options: Options, work: Path) -> _Mode
             return _Model(reference, ResolvedSource(**vars(source), kind=runtime.format, call=call, runs_code=False))
     settings: Mapping[str, Any] = how.get("settings") or {}
     found = jobs.source(reference, settings, data=how.get("data"))
-    return _Model(reference, sources.resolved(found.value))
+    try:
+        return _Model(reference, sources.resolved(found.value))
+    except InputError as error:
+        suffixes = ", ".join(sorted(r.foreign_suffix for r in registry.runtimes() if r.foreign_suffix))
+        offered = "a file ending in " in str(error)
+        raise InputError(
+            f"{error}; diff takes {suffixes}, folders of deploys and packages, too" if offered else str(error)
+        ) from error
 
 
 def _data(first: _Model, second: _Model) -> str:
@@ -266,15 +273,24 @@ def _conclusion(facts: Mapping[str, Any]) -> str:
     if facts["verdict"] == "undecided":
         return f"undecided: {facts['says']}"
     if first is None:
-        return f"differ: {facts['says'] or 'no operator could be named: the layers are not aligned'}" + (
-            f"\ndo: {facts['do']}" if facts["do"] else ""
-        )
+        return f"differ: {facts['says'] or _unnamed(facts)}" + (f"\ndo: {facts['do']}" if facts["do"] else "")
     where = f"{first['a']} ({first['type']}{', ' + first['module'] if first['module'] else ''})"
     other = f"{first['b']} ({first['type_b']}) of B"
     level = "equal" if first["inputs_db"] >= 100 else f"{first['inputs_db']:.0f} dB"
     says = f"differ: first at {where}, {other}: {_db(first['sqnr_db'])}, its inputs are {level}"
     kind = f"\nkind: {facts['kind']}: {facts['says']}" if facts["kind"] else "\nkind: not decided by the values"
-    return f"{says}{kind}\ndo: {facts['do']}"
+    several = len(first["segment"]) > 1
+    between = f"\nbetween equal values and that output: {_few(first['segment'])}" if several else ""
+    return f"{says}{kind}{between}\ndo: {facts['do']}"
+
+
+def _unnamed(facts: Mapping[str, Any]) -> str:
+    """Why no operator is named."""
+    if not facts["aligned"]["of"]:
+        return "no operator can be named: one of the two does not hand its layers out"
+    if facts["precision"] == "int8":
+        return "no operator stands out: the noise is that of 8 bits in all of them"
+    return "no operator can be named: none departs while all that it reads is equal"
 
 
 def _db(value: float | None) -> str:

@@ -34,6 +34,8 @@ def arrays(path: Path) -> dict[str, Member]:
         table = _Table(plain_file.opened(path))  # closed when the last array that reads it is forgotten
         archive = zipfile.ZipFile(table)
         table.most = None
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: no such file; give an .npz file") from error
     except DAMAGED as error:
         raise blamed(error)(f"{path}: not an .npz file: {brief(str(error))}; save it again with numpy.savez") from error
     entries = [entry for entry in archive.infolist() if entry.filename.endswith(SUFFIX)]
