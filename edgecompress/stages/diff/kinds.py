@@ -213,7 +213,7 @@ def borders(seen: Evidence) -> Kind | None:
         for cut in (slice(0, width), slice(-width, None)):
             index[axis] = cut
             inside[tuple(index)] = False
-    if inside.all() or inside.mean() < 0.2 or _same_pads(*seen.only("convolution", "pool", "pad")):
+    if inside.all() or inside.mean() < 0.2 or _same_pads(*seen.only("convolution")):
         return None
     if float((seen.x[inside] ** 2).mean()) < 0.05 * float((seen.x[~inside] ** 2).mean()):
         return None  # nothing is there that could differ
@@ -573,7 +573,8 @@ def _proportional(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
 def by_family(seen: Evidence) -> Kind | None:
     """What is left where the operator itself is about places: another padding or order."""
     word = family(seen.departure.segment_a[0].type) if seen.departure.segment_a else ""
-    if word in ("pool", "pad") and not _same_pads(*seen.only("pool", "pad")):
+    pools = [op.type.lower() for op in seen.only("pool") if op]
+    if word in ("pool", "pad") and len({"max" in kind for kind in pools}) < 2:  # a maximum is no average
         return Kind("padding", f"A: {_plain(seen.departure.a)}; B: {_plain(seen.departure.b)}")
     if word == "move":
         return Kind("layout", f"A: {_plain(seen.departure.segment_a[0])}; B: {_plain(seen.departure.b)}")
