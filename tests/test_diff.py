@@ -21,6 +21,7 @@ from edgecompress.stages.diff.sides import Side, Value
 from edgecompress.stages.diff.words import family
 
 RNG = np.random.default_rng(0)
+FLOAT = departure.LEVELS["float32"]
 
 
 def side(values: dict[str, np.ndarray], operators: list[WatchedOperator], **constants: np.ndarray) -> Side:
@@ -88,7 +89,7 @@ def test_the_departure_is_the_first_with_equal_inputs() -> None:
     ]
     a = side({"x": x, "fused": fused, "good": good, "bad": bad, "end": end}, chain)
     near = {"x": 200.0, "fused": 3.0, "good": 130.0, "bad": 20.0, "end": 15.0}
-    equal = departure.equal_values(a, near, "float32", 100.0)
+    equal = departure.equal_values(a, near, FLOAT, 100.0)
     assert equal == {"x", "good"}
     assert departure.origins(a, equal, ["end"]) == ["bad"]
 
@@ -97,7 +98,7 @@ def test_noise_that_grows_slowly_is_no_departure() -> None:
     values = {f"v{i}": RNG.normal(size=(2, 1, 4)) for i in range(6)}
     chain = [op("linear", f"v{i}", f"v{i + 1}") for i in range(5)]
     near = {f"v{i}": 130.0 - 9 * i for i in range(6)}
-    assert departure.equal_values(side(values, chain), near, "float32", 96.0) == {*values}
+    assert departure.equal_values(side(values, chain), near, FLOAT, 96.0) == {*values}
 
 
 Change = Callable[[np.ndarray], np.ndarray]

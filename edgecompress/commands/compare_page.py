@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from edgecompress.core import atomic_file, output_place
+from edgecompress.core import output_place
 from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Context, Stage
@@ -37,11 +37,7 @@ def write(comparison: ReportComparison, file: Path, options: Options | None = No
     walk = PlanRun(Store(store_place.root(options.store)), Context(), scope="compare", listener=options.hears)
     drawn = walk.stage(Stage("comparison", "reporting.compare_html:draw", options=page_data(comparison), context=()))
     assert drawn.artifact  # or it had raised
-    try:
-        atomic_file.make_folder(file.parent)
-        atomic_file.write(file, drawn.artifact.file(".html").read_bytes())
-    except OSError as error:
-        raise InputError(f"--html {file}: cannot be written: {error.strerror}; give another file") from error
+    output_place.put(file, drawn.artifact.file(".html").read_bytes(), "--html")
     return file
 
 

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from edgecompress.commands import job_run, objects
 from edgecompress.commands.shipped_folder import runtime_of, shipped
-from edgecompress.core import atomic_file, catalog, extras, output_place, registry
+from edgecompress.core import catalog, extras, output_place, registry
 from edgecompress.core import source as sources
 from edgecompress.core.errors import UNDECIDED, CheckFailed, InputError, StageFailed, edge_errors
 from edgecompress.core.model import Artifact, Outcome, Stage
@@ -22,7 +22,6 @@ from edgecompress.pipeline import job as jobs
 from edgecompress.pipeline.conversion import TRACE
 from edgecompress.pipeline.job import job
 from edgecompress.pipeline.job_request import How, JobRequest, Model, Name, Options, keywords
-from edgecompress.pipeline.runner import PlanRun
 from edgecompress.stages.diagnose import advice
 
 ITEMS, SPLIT = 8, "calibrate"
@@ -136,20 +135,12 @@ def diff(
     made_up = base.source.value.random
     facts = {"a": first.given, "b": second.given, "items": items, "split": split, "made_up": made_up, **found.facts}
     if html:
-        _write(walk, {**facts, "told": _conclusion(facts)}, Path(html))
+        shown = {**facts, "told": _conclusion(facts)}
+        page = walk.stage(Stage("page", "stages.diff.page:draw", options=shown, context=())).artifact
+        assert page  # or it had raised
+        output_place.put(Path(html), page.file(".html").read_bytes(), "--html")
     told = {key: value for key, value in facts.items() if key != "graph"}
     return Diff(told, walk.outcomes)
-
-
-def _write(walk: PlanRun, facts: Mapping[str, Any], file: Path) -> None:
-    """Draws the page in a worker and puts it at `file`, whole or not at all. Raises EdgeError."""
-    drawn = walk.stage(Stage("page", "stages.diff.page:draw", options=dict(facts), context=()))
-    assert drawn.artifact  # or it had raised
-    try:
-        atomic_file.make_folder(file.parent)
-        atomic_file.write(file, drawn.artifact.file(".html").read_bytes())
-    except OSError as error:
-        raise InputError(f"--html {file}: cannot be written: {error.strerror}; give another file") from error
 
 
 def _model(model: Model, how: JobRequest, options: Options, work: Path) -> _Model:
@@ -205,7 +196,7 @@ def _stages(
     sides = {"a": first.stages("a"), "b": second.stages("b")}
     order = [*sides[stating], data_stage, *sides["b" if stating == "a" else "a"]] if data.random else None
     every = order or [data_stage, *sides["a"], *sides["b"]]
-    options = {"map": dict(told), "split": split, "items": items}
+    options: dict[str, Any] = {"map": dict(told), "split": split, "items": items}
     every.append(Stage("items", "stages.diff.ends:items", {"a": "a", "b": "b", "samples": "data"}, options))
     inputs = {"a": "a", "b": "b", "items_a": "data", "items_b": "items"}
     runtimes = [first.runtime, second.runtime]
@@ -213,14 +204,7 @@ def _stages(
         if name and registry.runtime(name).watched:
             every.append(Stage(f"{which}/values", f"runtimes.{name}:watched", {"model": which}, {}, estimate_s=5.0))
             inputs[f"watched_{which}"] = f"{which}/values"
-    known: dict[str, Any] = {
-        "runtime_a": runtimes[0],
-        "runtime_b": runtimes[1],
-        "split": split,
-        "items": items,
-        "map": dict(told),
-    }
-    known["graphs"] = graphs
+    known = {**options, "runtime_a": runtimes[0], "runtime_b": runtimes[1], "graphs": graphs}
     plugins = tuple(f"runtimes.{name}" for name in dict.fromkeys(runtimes) if name)
     context = ("seed", "batch", "threads", "here")
     return [*every, Stage("diff", "stages.diff:run", inputs, known, context=context, plugins=plugins, estimate_s=20.0)]

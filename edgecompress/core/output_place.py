@@ -6,6 +6,7 @@ import errno
 import tempfile
 from pathlib import Path
 
+from edgecompress.core import atomic_file
 from edgecompress.core.errors import FAULTS, InputError, StageFailed
 
 
@@ -14,6 +15,15 @@ def check_file(file: Path, option: str) -> None:
     _ask(file.parent, file, option)
     if file.is_dir():
         raise InputError(f"{file}: is a folder; give a file as {option}, for example {file / 'here'}")
+
+
+def put(file: Path, data: bytes, option: str) -> None:
+    """Writes a file whole or not at all, and the folder that it is in. Raises InputError where it cannot."""
+    try:
+        atomic_file.make_folder(file.parent)
+        atomic_file.write(file, data)
+    except OSError as error:
+        raise InputError(f"{option} {file}: cannot be written: {error.strerror}; give another file") from error
 
 
 def check_folder(folder: Path, option: str) -> None:

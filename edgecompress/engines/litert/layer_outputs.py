@@ -49,19 +49,24 @@ class TfliteLayerOutput:
     spec: TensorSpec
 
 
-def tapped(request: Request) -> Artifact:
-    """The file with the outputs of its layers as further outputs; input: "model".
-
-    Tensors come as the file holds them: their specs say the quantization, and not each has the batch on its first axis.
-    facts: {"taps": [{"output", "operator", "type", "dtype", "layout", "module", "tensor"}]}. Raises StageFailed.
-    """
-    model = request.model
+def _sound(model: Artifact) -> bytes:
+    """The file's bytes. Raises StageFailed for a damaged one."""
     file = model.file(".tflite")
     data = file.read_bytes()
     try:
         model_file.check(data, file.name)
     except InputError as error:
         raise StageFailed(str(error)) from error
+    return data
+
+
+def tapped(request: Request) -> Artifact:
+    """The file with the outputs of its layers as further outputs; input: "model".
+
+    Tensors come as the file holds them: their specs say the quantization, and not each has the batch on its first axis.
+    facts: {"taps": [{"output", "operator", "type", "dtype", "layout", "module", "tensor"}]}. Raises StageFailed.
+    """
+    model, data = request.model, _sound(request.model)
     graph = model_file.graph(data)
     own = {spec.name for spec in model.outputs}
     names = (name for name in map("tap_{}".format, itertools.count()) if name not in own)
@@ -79,13 +84,7 @@ def watched(request: Request) -> Artifact:
 
     Raises StageFailed for a damaged file.
     """
-    model = request.model
-    file = model.file(".tflite")
-    data = file.read_bytes()
-    try:
-        model_file.check(data, file.name)
-    except InputError as error:
-        raise StageFailed(str(error)) from error
+    model, data = request.model, _sound(request.model)
     graph, tables = model_file.graph(data), weights.tables_in(data)
     first, alive = tables.subgraphs[0], set(graph.inputs)
     named = [f"{number} {spec.name}" for number, spec in enumerate(graph.tensors)]

@@ -129,7 +129,7 @@ def nearness(cosine: float) -> float:
 
 def _match(output: Value, source: Value, index: int) -> Match:
     """The pair with the axes under which it is most alike; other axes than the layout's only where that is sure."""
-    places = _places(source.values[0].size)
+    places = points(source.values[0].size)
     reference = _taken(source.values, None, source.values.shape[1:], places)
     orders = _orders(output, source.values.shape[1:])
     cosines = [cosine(reference, _taken(output.values, axes, source.values.shape[1:], places)) for axes in orders]
@@ -143,10 +143,7 @@ def _orders(output: Value, shape: tuple[int, ...]) -> list[Axes]:
     """The layout's own order of axes first, then every one that gives the source's shape."""
     own = output.values.shape[1:]
     first: Axes = NHWC if output.layout == "NHWC" and len(own) == 4 else None
-    if len(own) != len(shape) or len(own) > 4:
-        return [first]
-    others = [axes for axes in permutations(range(len(own))) if tuple(own[a] for a in axes) == shape]
-    return [first, *(axes for axes in others if axes != first)]
+    return [first, *(axes for axes in orders(own, shape) if axes != first)]
 
 
 def reordered(run: np.ndarray, axes: Axes, shape: tuple[int, ...]) -> np.ndarray:
@@ -160,11 +157,18 @@ def _taken(values: np.ndarray, axes: Axes, shape: tuple[int, ...], places: np.nd
     return np.stack([reordered(run, axes, shape).reshape(-1)[places] for run in values])
 
 
-def _places(size: int) -> np.ndarray:
-    """Up to POINTS places in a tensor, the same ones each time."""
+def points(size: int, most: int = POINTS) -> np.ndarray:
+    """Up to `most` places in a tensor, the same ones each time."""
     import numpy as np
 
-    return np.arange(size) if size <= POINTS else np.random.default_rng(0).integers(0, size, POINTS)
+    return np.arange(size) if size <= most else np.random.default_rng(0).integers(0, size, most)
+
+
+def orders(own: tuple[int, ...], shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Every order of up to four axes that gives `shape`."""
+    if len(own) != len(shape) or len(own) > 4:
+        return []
+    return [axes for axes in permutations(range(len(own))) if tuple(own[a] for a in axes) == shape]
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -7,10 +7,11 @@ from itertools import permutations
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from edgecompress.core.errors import InputError
+from edgecompress.stages.diagnose.align import Axes
 from edgecompress.stages.diagnose.noise import Power
 from edgecompress.stages.diff import departure, kinds, match, rounding
+from edgecompress.stages.diff import graphs as drawn
 from edgecompress.stages.diff.ends import EndFacts
-from edgecompress.stages.diff.match import Pair
 from edgecompress.stages.diff.sides import Side
 from edgecompress.stages.diff.words import WEIGHTED, family
 
@@ -23,10 +24,6 @@ NAMES = ("A", "B")
 WORST = 3  # items that are named
 FOLDED = ("batch norm", "activation", "norm")  # families that other formats fold into the operator beside them
 FUSED = 6  # operators that another format may have as one
-STEP_DB = 2.0  # that a later value must be nearer, to be the one that departs
-UNLIKE_DB = 6.0  # below which type, module and place say more than the values
-INSERTED_DB = 6.0  # that an operator which only one of the two has must be ahead
-SPREAD, BINS = 20_000, 24  # of a value: numbers that are counted, and in how many bins
 LISTED = 40  # operators without a counterpart that are listed
 
 
@@ -46,8 +43,8 @@ def facts(a: Side, b: Side, ends: EndFacts, graphs: bool = False) -> dict[str, A
     precision = "int8" if a.quantized or b.quantized else "float16" if a.half or b.half else "float32"
     rows, near = _outputs(a, b, ends["outputs"])
     pairs = match.pairs(a, b)
-    stored = precision == "float16" and not (a.half_values or b.half_values)
-    level = departure.HALF_WEIGHTS if stored else precision
+    weights_alone = precision == "float16" and not (a.half_values or b.half_values)
+    level = departure.LEVELS[departure.HALF_WEIGHTS if weights_alone else precision]
     limit = departure.limit([pair.near_db for pair in pairs.of_a.values()], level)
     unlike = [row for row in rows if row["sqnr_db"] is not None and row["sqnr_db"] < limit]
     answer: dict[str, Any] = {
@@ -61,17 +58,17 @@ def facts(a: Side, b: Side, ends: EndFacts, graphs: bool = False) -> dict[str, A
         "says": "",
         "do": "",
     }
-    least = limit + departure.STRICTER_DB[level]
+    least = limit + level.stricter
     equal_a = departure.equal_values(a, {key: pair.near_db for key, pair in pairs.of_a.items()}, level, least)
     equal_b = departure.equal_values(b, {key: pair.near_db for key, pair in pairs.of_b.items()}, level, least)
     answer["aligned"] = _aligned(a, b, pairs, equal_a, equal_b)
     answer |= _verdict(unlike, rows, near)
     if unlike and not answer["kind"]:
-        ends_unlike = [row["a"] for row in unlike]
         if precision == "int8":
             found = rounding.departure(a, b, pairs)
         else:
-            found = _departure(a, b, ends_unlike, ends["outputs"], pairs, (equal_a, equal_b), precision)
+            apart = [(a.ends.get(row["a"], ""), b.ends.get(row["b"], "")) for row in unlike]
+            found = departure.first(a, b, apart, pairs, (equal_a, equal_b), level)
         if found is not None and ends["by_place"] and any(key not in a.makers for key in found.reads_a):
             which = ", ".join(ends["by_place"])
             says = f"inputs {which} of A have no like names in B and were paired by their place; tell it with --map"
@@ -79,7 +76,7 @@ def facts(a: Side, b: Side, ends: EndFacts, graphs: bool = False) -> dict[str, A
         elif found is not None:
             answer |= _first(a, b, found, precision)
     if graphs:
-        answer["graph"] = _graphs(a, b, pairs.aligned, (equal_a, equal_b))
+        answer["graph"] = drawn.graphs(a, b, pairs.aligned, (equal_a, equal_b))
     return answer
 
 
@@ -112,9 +109,9 @@ def _laid(x: np.ndarray, z: np.ndarray) -> np.ndarray | None:
     if x.size != z.size:
         return None
     shape, other = x.shape[1:], z.shape[1:]
-    orders: list[match.Axes] = match.orders(other, shape)
+    orders: list[Axes] = match.orders(other, shape)
 
-    def near(order: match.Axes) -> float:
+    def near(order: Axes) -> float:
         power = Power()
         power.add(x, match.laid_out(z, order, shape))
         return -power.noise
@@ -173,67 +170,6 @@ def _verdict(
 
 
 # --------------------------------------------------------------------------- where they depart
-
-
-def _departure(
-    a: Side,
-    b: Side,
-    unlike: Sequence[str],
-    outputs: Mapping[str, str],
-    pairs: match.Pairs,
-    equal: tuple[set[str], set[str]],
-    precision: str,
-) -> departure.Departure | None:
-    """The first departure of A's, with its counterpart among the first values of B's that differ."""
-    starts_a = departure.origins(a, equal[0], [a.ends[name] for name in unlike if name in a.ends])
-    starts_b = departure.origins(b, equal[1], [b.ends[outputs[name]] for name in unlike if outputs[name] in b.ends])
-    ours = departure.region(a, starts_a[0], equal[0]) if starts_a else []
-    theirs = departure.region(b, starts_b[0], equal[1]) if starts_b else []
-    scored = list[tuple[float, Pair]]()
-    # the first value of one with any of the first of the other: what is one operator here may be several there
-    for p, key in enumerate(ours):
-        for q, first in enumerate(theirs):
-            if pair := match.compare(a, b, key, first):
-                makers = a.makers[key], b.makers[first]
-                alike = 3.0 * (family(makers[0].type) == family(makers[1].type))
-                alike += 2.0 * (makers[0].module == makers[1].module != "") + 2.0 * (
-                    key in pairs.aligned and pairs.aligned[key].b == first
-                )
-                near = max(0.0, min(pair.near_db, 60.0))
-                scored.append((near + (alike if near < UNLIKE_DB else 0.0) - STEP_DB * (p + q), pair))
-    # an operator that one has and the other has not: what it makes beside what it reads
-    for mine, chain, other, turned in ((b, theirs, ours, False), (a, ours, theirs, True)):
-        if not chain or family(mine.makers[chain[0]].type) in WEIGHTED:
-            continue
-        kinds_ = [family(mine.makers[key].type) for key in chain[:2]]
-        # the next ones are of one kind, and none behind that is nearer: it is no operator spelled out by several
-        behind = [match.compare(a, b, *((key, other[0]) if turned else (other[0], key))) for key in chain if other]
-        levels = [each.near_db if each else -200.0 for each in behind]
-        here = family((b if turned else a).makers[other[0]].type) if other else ""
-        further = len(chain) > 1 and here == kinds_[1] and levels[1] >= max(levels) - STEP_DB
-        for read in mine.before(chain[0]):
-            if (known := (pairs.of_a if turned else pairs.of_b).get(read)) is None:
-                continue
-            pair = match.compare(a, b, *((chain[0], known.b) if turned else (known.a, chain[0])))
-            if pair is None:
-                continue
-            moved = kinds_[0] == "move" and kinds.reordered(a, b, pair, precision)
-            structural = further and kinds_[0] not in kinds_[1:]
-            scored.append(
-                (200.0 if moved else 100.0 if structural else max(0.0, min(pair.near_db, 60.0)) - INSERTED_DB, pair)
-            )
-    best = max(scored, key=lambda each: each[0], default=None)
-    if best is None:
-        return None
-    pair = best[1]
-    # of a value that is equal itself, beside which the other model has one more operator: the one that makes it
-    segments = [
-        [side.makers[key]] if key in same else side.between(key, same)
-        for side, key, same in ((a, pair.a, equal[0]), (b, pair.b, equal[1]))
-    ]
-    reads = [key for op in segments[0] for key in op.reads if key in equal[0] or key not in a.makers]
-    level = min([departure.CAP_DB[precision], *(pairs.of_a[k].near_db for k in reads if k in pairs.of_a)])
-    return departure.Departure(pair, segments[0], segments[1], level, tuple(dict.fromkeys(reads)))
 
 
 def _first(a: Side, b: Side, found: departure.Departure, precision: str) -> dict[str, Any]:
@@ -317,57 +253,3 @@ def _behind(side: Side, op: WatchedOperator, known: set[str]) -> str:
         if value in known:
             return value
     return ""
-
-
-def _graphs(a: Side, b: Side, aligned: Mapping[str, Pair], equal: tuple[set[str], set[str]]) -> dict[str, Any]:
-    """Both graphs for the page: operators, what they read, how near they are, how their values are spread."""
-    back = {pair.b: pair for pair in aligned.values()}
-    names = [{id(op): name for op, name in zip(side.operators, _unique(side), strict=True)} for side in (a, b)]
-
-    def rows(side: Side, own: int) -> list[dict[str, Any]]:
-        made = []
-        for op in side.operators:
-            key = next((v for v in op.writes if v in side.values), "")
-            pair = (back if own else aligned).get(key)
-            partner = ((a, b)[1 - own]).makers.get(pair.a if own else pair.b) if pair else None
-            row = {
-                "name": names[own][id(op)],
-                "type": op.type,
-                "module": op.module,
-                "reads": [names[own][id(side.makers[r])] if r in side.makers else r for r in op.reads],
-                "dtype": side.values[key].dtype if key else str(op.attributes.get("held", "")),
-                "error_db": None if pair is None else pair.sqnr_db,
-                "exact": key in equal[own],
-                "other": names[1 - own][id(partner)] if partner else "",
-                "ms": side.times.get(op.name),
-                "spread": _spread(a, b, pair) if pair and not own else None,
-            }
-            made.append(row)
-        return made
-
-    return {"a": rows(a, 0), "b": rows(b, 1)}
-
-
-def _unique(side: Side) -> list[str]:
-    """A name for each operator that is its alone."""
-    seen: dict[str, int] = {}
-    names = []
-    for op in side.operators:
-        seen[op.name] = seen.get(op.name, 0) + 1
-        names.append(op.name if seen[op.name] == 1 else f"{op.name} #{seen[op.name]}")
-    return names
-
-
-def _spread(a: Side, b: Side, pair: Pair) -> dict[str, Any] | None:
-    """The values of both in the same bins."""
-    import numpy as np
-
-    x, z = (side.values[key].array()[0].reshape(-1) for side, key in ((a, pair.a), (b, pair.b)))
-    step = max(1, x.size // SPREAD)
-    x, z = (each[::step][np.isfinite(each[::step])].astype(np.float64) for each in (x, z))
-    if not x.size or not z.size:
-        return None
-    low, high = min(x.min(), z.min()), max(x.max(), z.max())
-    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
-    counts = [[int(n) for n in np.histogram(each, edges)[0]] for each in (x, z)]
-    return {"edges": [float(e) for e in edges], "a": counts[0], "b": counts[1]}

@@ -20,6 +20,9 @@ PLACE = "by its place among those of its shape"
 DECORATED = re.compile(r"^(serving_default_|input\.|x\.)|(:\d+|_args_\d+)$")  # what exporters put around a name
 
 
+Paired = tuple[dict[str, str], list[str]]  # {A's name: B's}, and what was assumed
+
+
 class EndFacts(TypedDict):
     """Of the items for B: {A's output: B's}, what was assumed, the batch that both run."""
 
@@ -38,20 +41,18 @@ def items(request: Request) -> Artifact:
     """
     a, b, samples = (request.inputs[role] for role in ("a", "b", "samples"))
     told: Mapping[str, str] = request.options["map"]
+    split, count = request.options["split"], request.options["items"]
     _check_told(told, a, b)
     batch = _batch(a, b, request.context.batch)
     stored = tensors.check_inputs(a, samples)
     fed = [spec for spec in a.inputs if spec.name in stored and spec.name not in states.names(a)]
     theirs = [spec for spec in b.inputs if spec.name not in states.names(b)]
     inputs, assumed = _paired(fed, theirs, told, "input")
-    if missing := [spec.name for spec in theirs if spec.name not in inputs.values()]:
-        spec = next(s for s in theirs if s.name == missing[0])
+    if missing := next((spec for spec in theirs if spec.name not in inputs.values()), None):
         have = ", ".join(f"{s.name} {_shown(s.shape)} {s.dtype}" for s in fed)
-        told_how = f"; tell which one it is: --map NAME={spec.name}" if any(_fits(s, spec) for s in fed) else ""
-        raise InputError(
-            f"B takes '{spec.name}' {_shown(spec.shape)} {spec.dtype}, which is no input of A: {have}{told_how}"
-        )
-    split, count = request.options["split"], request.options["items"]
+        hint = f"; tell which one it is: --map NAME={missing.name}" if any(_fits(s, missing) for s in fed) else ""
+        takes = f"B takes '{missing.name}' {_shown(missing.shape)} {missing.dtype}"
+        raise InputError(f"{takes}, which is no input of A: {have}{hint}")
     specs = list[TensorSpec]()
     arrays: dict[str, np.ndarray] = {}
     for spec in fed:
@@ -63,31 +64,34 @@ def items(request: Request) -> Artifact:
         target = next(s for s in theirs if s.name == inputs[spec.name])
         array = tensors.load(samples, split, stored[spec.name])[:count]
         order = _order(spec, target, array.shape[1:])
-        if not order and not tensors.fits(target.shape[1:], array.shape[1:]) and len(target.shape) == array.ndim:
-            sizes = f"'{spec.name}' of A is {_shown(spec.shape)}, '{target.name}' of B {_shown(target.shape)}"
-            raise InputError(f"the models take other sizes: {sizes}; export both for one size")
         if order:
             assumed.append(f"{target.name} of B is {spec.name} of A with its axes in the order {[0, *order]}")
-        arrays[target.name] = array if not order else array.transpose((0, *order))
+        arrays[target.name] = array.transpose((0, *order)) if order else array
         kept = next(s for s in samples.inputs if s.name == stored[spec.name])
         shape = (kept.shape[0], *arrays[target.name].shape[1:]) if kept.shape else ()
         specs.append(dataclasses.replace(kept, name=target.name, shape=shape, layout=""))
     writer = tensors.Appender(request.out / split)
     writer.append(arrays)
     writer.close()
+    facts = _facts(a, b, told, (inputs, assumed), batch)
+    return Artifact(request.out, KIND, tuple(specs), facts={**facts}).write()
+
+
+def _facts(a: Artifact, b: Artifact, told: Mapping[str, str], paired: Paired, batch: int) -> EndFacts:
+    """The inputs as they were paired, and the outputs. Raises InputError where no output is one of both."""
+    inputs, assumed = paired
     places = [name for name in inputs if any(PLACE in each and f"input {name} " in each for each in assumed)]
     outputs, more = _paired(_given(a), _given(b), told, "output")
     if not outputs:
         sides = [", ".join(f"{s.name} {_shown(s.shape)}" for s in _given(side)) for side in (a, b)]
         raise InputError(f"the models have no output in common: A gives {sides[0]}; B gives {sides[1]}")
-    facts: EndFacts = {
+    return {
         "inputs": inputs,
         "outputs": outputs,
         "assumed": [*assumed, *more],
         "batch": batch,
         "by_place": places,
     }
-    return Artifact(request.out, KIND, tuple(specs), facts={**facts}).write()
 
 
 def _given(model: Artifact) -> list[TensorSpec]:
@@ -106,7 +110,7 @@ def _batch(a: Artifact, b: Artifact, asked: int) -> int:
     """The batch of both: one that is fixed, else the one that was asked for."""
     fixed = [side.batch for side in (a, b) if isinstance(side.batch, int)]
     if len(fixed) == 2 and fixed[0] != fixed[1]:
-        raise InputError(f"A takes {fixed[0]} items at once, B {fixed[1]}; export both with one batch, or give --batch")
+        raise InputError(f"A takes {fixed[0]} items at once, B {fixed[1]}; export both with one batch")
     return fixed[0] if fixed else asked
 
 
@@ -114,10 +118,8 @@ def _shown(shape: Shape) -> str:
     return f"[{', '.join(d.name if isinstance(d, Dim) else str(d) for d in shape)}]"
 
 
-def _paired(
-    ours: Sequence[TensorSpec], theirs: Sequence[TensorSpec], told: Mapping[str, str], what: str
-) -> tuple[dict[str, str], list[str]]:
-    """{A's name: B's}, and what was assumed: names first, then shapes that one of each has, then the order."""
+def _paired(ours: Sequence[TensorSpec], theirs: Sequence[TensorSpec], told: Mapping[str, str], what: str) -> Paired:
+    """Names first, then shapes that one of each has, then the order."""
     names = {s.name for s in theirs}
     pairs = {s.name: told[s.name] for s in ours if told.get(s.name) in names}
     pairs |= {s.name: s.name for s in ours if s.name in names and s.name not in pairs and s.name not in pairs.values()}
@@ -150,12 +152,13 @@ def _fits(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _order(a: TensorSpec, b: TensorSpec, item: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes of A's items, from 1 on, in B's order; () where it is the same."""
+    """The axes of A's items, from 1 on, in B's order; () where it is the same. Raises InputError for other sizes."""
     wanted = b.shape[1:]
     if len(wanted) != len(item) or tensors.fits(wanted, item):
         return ()
-    known = [(1, 2, 0), (2, 0, 1)] if len(item) == 3 else []
+    known = [(1, 2, 0), (2, 0, 1)] if len(item) == 3 else []  # those of images come first
     for p in [*known, *permutations(range(len(item)))]:
         if tensors.fits(wanted, tuple(item[i] for i in p)):
             return tuple(i + 1 for i in p)
-    return ()
+    sizes = f"'{a.name}' of A is {_shown(a.shape)}, '{b.name}' of B {_shown(b.shape)}"
+    raise InputError(f"the models take other sizes: {sizes}; export both for one size")

@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import TYPE_CHECKING
 
 from edgecompress.stages.diagnose.noise import Power
-from edgecompress.stages.diff.match import Pair, laid_out
+from edgecompress.stages.diff.match import laid_out
 from edgecompress.stages.diff.words import WEIGHTED, family
 
 if TYPE_CHECKING:
@@ -123,17 +123,6 @@ def overflow(seen: Evidence) -> Kind | None:
         count = int(bad.sum() + held.sum())
         return Kind("fp16 overflow", f"{count} values are not finite or at float16's limit; A's reach {most:.3g}")
     return Kind("not finite", f"{int(bad.sum())} values are not finite; A's reach {most:.3g}, which float32 holds")
-
-
-def reordered(a: Side, b: Side, pair: Pair, precision: str) -> bool:
-    """Whether two values are the same numbers in different orders."""
-    import numpy as np
-
-    x, z = (side.values[key].array() for side, key in ((a, pair.a), (b, pair.b)))
-    power = Power()
-    power.add(*(np.sort(each.reshape(len(each), -1).astype(np.float64), axis=1) for each in (x, z)))
-    near = 200.0 if power.sqnr_db is None else power.sqnr_db
-    return near >= max(SORTED_DB[precision], min(pair.near_db, 100.0) + GAIN_DB[precision])
 
 
 def layout(seen: Evidence) -> Kind | None:

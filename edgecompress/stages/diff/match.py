@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 from typing import TYPE_CHECKING
 
 from edgecompress.stages.diagnose import align
+from edgecompress.stages.diagnose.align import Axes
 from edgecompress.stages.diagnose.noise import Power
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ RUNS = 2
 LEAST = 1e-12  # 1 - likeness, from which on values count as the same
 SAME_MODULE = 0.3  # what it adds to the likeness that both are of one module
 FLOOR = 0.05  # the likeness of a pair that is known by its place alone
-
-Axes = tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -109,6 +107,17 @@ def compare(a: Side, b: Side, ours: str, theirs: str) -> Pair | None:
     return _measured(a, b, Pair(ours, theirs, orders(other, shape)[best], alike[best]))
 
 
+def is_reordered(a: Side, b: Side, pair: Pair, equal_db: float) -> bool:
+    """Whether two values that differ are the same numbers in different orders; `equal_db`: from which on they are."""
+    import numpy as np
+
+    power = Power()
+    x, z = a.values[pair.a].array(), b.values[pair.b].array()
+    power.add(*(np.sort(each.reshape(len(each), -1).astype(np.float64), axis=1) for each in (x, z)))
+    near = 200.0 if power.sqnr_db is None else power.sqnr_db
+    return near >= equal_db and near >= min(pair.near_db, 100.0) + 10
+
+
 def _module(side: Side, name: str) -> str:
     return side.makers[name].module if name in side.makers else ""
 
@@ -138,7 +147,7 @@ def _likeness(a: Side, b: Side) -> tuple[np.ndarray, Mapping[tuple[int, int], Ax
     axes: dict[tuple[int, int], Axes] = {}
     groups_a, groups_b = (_by_shape(side) for side in (a, b))
     for shape, of_a in groups_a.items():
-        places = _places(math.prod(shape))
+        places = align.points(math.prod(shape), POINTS)
         ours = _points(a, of_a, places)
         for other, of_b in groups_b.items():
             if math.prod(other) != math.prod(shape):
@@ -163,20 +172,8 @@ def _by_shape(side: Side) -> dict[tuple[int, ...], list[int]]:
 
 def orders(other: tuple[int, ...], shape: tuple[int, ...]) -> list[Axes]:
     """As they are, then the layouts of images, then all orders of axes that give A's shape."""
-    found: list[Axes] = [None]
-    if len(other) == 4 and len(shape) != 4:
-        found += [(0, 3, 1, 2), (0, 2, 3, 1)]
-    if len(other) == len(shape) <= 4:
-        found += [
-            p for p in permutations(range(len(other))) if tuple(other[i] for i in p) == shape and sorted(p) != [*p]
-        ]
-    return found
-
-
-def _places(size: int) -> np.ndarray:
-    import numpy as np
-
-    return np.arange(size) if size <= POINTS else np.random.default_rng(0).integers(0, size, POINTS)
+    images: list[Axes] = [align.NHWC, (0, 2, 3, 1)] if len(other) == 4 and len(shape) != 4 else []
+    return [None, *images, *(axes for axes in align.orders(other, shape) if sorted(axes) != [*axes])]
 
 
 def _points(side: Side, which: Sequence[int], places: np.ndarray) -> np.ndarray:

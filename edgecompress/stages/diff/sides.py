@@ -182,16 +182,17 @@ def of_file(plain: Artifact, watched: Artifact | None, out: Path, split: str) ->
     names = {name: str(place) for place, (name, _) in enumerate(facts["constants"])}
     held = _archive(watched.path / CONSTANTS)
     held_as = {dtype for _, dtype in facts["constants"]}
-    quantized = bool(held_as & {*INTEGERS}) or any(value.dtype in INTEGERS for value in values.values())
+    computed_as = {value.dtype for value in values.values()}
+    quantized = bool((held_as | computed_as) & {*INTEGERS})
     return Side(
         values,
         every,
         outputs,
         dict(facts["ends"]),
         lambda name: held[names[name]] if name in names else None,
-        quantized or any(op.type in ROUNDS or op.attributes.get(HELD) in INTEGERS for op in every),
-        "float16" in held_as or any(value.dtype == "float16" for value in values.values()),
-        any(value.dtype == "float16" for value in values.values()),
+        quantized=quantized or any(op.type in ROUNDS or op.attributes.get(HELD) in INTEGERS for op in every),
+        half="float16" in held_as | computed_as,
+        half_values="float16" in computed_as,
     )
 
 
