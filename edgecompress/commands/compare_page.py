@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from edgecompress.core import output_place
-from edgecompress.core.errors import InputError
 from edgecompress.core.json import Json
 from edgecompress.core.model import Context, Stage
 from edgecompress.pipeline import store_place

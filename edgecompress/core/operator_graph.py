@@ -70,6 +70,7 @@ class Graph:
     ends: tuple[Tensor, ...]
     weights: tuple[Tensor, ...] = ()  # whole, also those of which an operator picks some rows
     unsized: tuple[str, ...] = ()  # tensors whose shapes are known only at run time: they are in no operator
+    views: Mapping[str, str] = field(default_factory=dict)  # what nodes make that move nothing: the tensor that it was
 
 
 # --------------------------------------------------------------------------- formulas, of shapes
@@ -159,7 +160,12 @@ class _Walk:
         computing = [node for node in self.nodes if not self._still(node) and node.type not in self.how.dequantize]
         read = [self._stored(name) for node in computing for name in node.reads if name and self._constant(name)]
         weights = tuple({t.name: t for t in read if t.shape and t.dtype not in ("int64", "bool")}.values())
-        return Graph(tuple(map(self._op, counted)), tuple(t for t in ends if not t.constant), weights, unsized)
+        views: dict[str, str] = {}
+        for node in self.nodes:
+            live = [name for name in node.reads if name and not self._constant(name)]
+            if live and self._still(node):
+                views |= dict.fromkeys(node.writes, views.get(live[0], live[0]))
+        return Graph(tuple(map(self._op, counted)), tuple(t for t in ends if not t.constant), weights, unsized, views)
 
     def _left(self, node: Node) -> list[str]:
         """What is there after a node and the last steps behind it."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from edgecompress.core.errors import EdgeError
 from edgecompress.core.model import Artifact
-from edgecompress.core.operator_graph import Graph, Op, Tensor
+from edgecompress.core.operator_graph import Graph, Tensor
 from edgecompress.reporting import before_after, graph_view
 from edgecompress.reporting.formatting import plural
 from edgecompress.reporting.html_tags import Raw
@@ -16,7 +15,6 @@ from edgecompress.reporting.model import Report
 from edgecompress.reporting.model_variant import GraphOperator, NetGraph
 
 MOST_EDGES = 20_000
-NEAR = 200  # operators before a view among which its own is sought
 ROWS = "rows of "  # what a tensor is called of which an operator picks some rows
 
 
@@ -41,44 +39,29 @@ def of_report(report: Report, inputs: Mapping[str, Artifact]) -> NetGraph | None
 
 
 def _told(variant: str, graph: Graph) -> NetGraph:
-    """Operators with what they read. Views are no operators: see `_behind_view`."""
-    ends = {tensor.name for tensor in graph.ends}
-    read = {tensor.name.removeprefix(ROWS) for op in graph.ops for tensor in op.reads}
+    """Operators with what they read, through what moves nothing."""
     makers = {tensor.name: place for place, op in enumerate(graph.ops) for tensor in op.writes}
     entries: dict[str, int] = {}
     ops = []
     for place, op in enumerate(graph.ops):
-        reads = []
-        for tensor in op.reads:
-            name = tensor.name.removeprefix(ROWS)
-            if tensor.constant:
-                continue
-            maker = makers.get(name)
-            if maker is None and name not in ends:
-                maker = _behind_view(tensor, graph.ops, place, read)
-                if maker is not None:
-                    makers[name] = maker
-            reads.append(entries.setdefault(name, len(graph.ops) + len(entries)) if maker is None else maker)
+        named = [tensor.name.removeprefix(ROWS) for tensor in op.reads if not tensor.constant]
+        told = dict.fromkeys(graph.views.get(name, name) for name in named)
+        reads = [
+            makers[name] if name in makers else entries.setdefault(name, len(graph.ops) + len(entries))
+            for name in told
+            if makers.get(name) != place
+        ]
         left = op.writes[0] if op.writes else Tensor("", (), "")
-        told = dict.fromkeys(read for read in reads if read != place)
-        ops.append(GraphOperator(op.name, op.type, list(told), op.dtype or left.dtype, list(left.shape), op.macs))
+        ops.append(GraphOperator(op.name, op.type, reads, op.dtype or left.dtype, list(left.shape), op.macs))
     return NetGraph(variant, "", ops, list(entries))
-
-
-def _behind_view(tensor: Tensor, ops: Sequence[Op], place: int, read: set[str]) -> int | None:
-    """Who wrote what a view turned into `tensor`: the last with as many values, first of those that nobody reads."""
-    count, first = math.prod(tensor.shape), max(place - NEAR, 0)
-    made = ((i, t) for i in range(first, place) for t in ops[i].writes)
-    same = [(t.name not in read, i) for i, t in made if math.prod(t.shape) == count]
-    return max(same)[1] if same else None
 
 
 def words(graph: NetGraph) -> str:
     """What the drawing shows, or why there is none."""
     if not graph.ops:
         return f"{graph.variant}: {graph.why}"
-    behind = "Reshapes move nothing and are left out: a line across one goes to the last operator of as many values."
-    return f"{graph.variant}: {plural(len(graph.ops), 'operator')}. {behind}"
+    count = plural(len(graph.ops), "operator")
+    return f"{graph.variant}: {count}; reshapes and other views, which move nothing, are left out."
 
 
 def drawn(report: Report) -> Raw:
