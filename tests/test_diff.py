@@ -16,6 +16,7 @@ from edgecompress.core.errors import InputError
 from edgecompress.core.watched_graph import WatchedOperator
 from edgecompress.stages.diff import departure, kinds, match
 from edgecompress.stages.diff.departure import Departure
+from edgecompress.stages.diff.kinds import constants
 from edgecompress.stages.diff.match import Pair
 from edgecompress.stages.diff.sides import Side, Value
 from edgecompress.stages.diff.words import family
@@ -145,10 +146,10 @@ def test_the_values_decide_the_kind(operator: str, change: Change, word: str) ->
 
 def test_weights_are_compared_in_every_order_of_axes() -> None:
     w, other = RNG.normal(size=(5, 7)).astype("f4"), RNG.normal(size=(5, 7)).astype("f4")
-    assert kinds._same(w, w.T, 1e-3)
-    assert not kinds._same(w, other, 1e-3)
-    assert kinds._proportional(w, w * np.arange(1, 8, dtype="f4"), 1e-3)
-    assert not kinds._proportional(w, other, 1e-3)
+    assert constants.is_same(w, w.T, 1e-3)
+    assert not constants.is_same(w, other, 1e-3)
+    assert constants.is_proportional(w, w * np.arange(1, 8, dtype="f4"), 1e-3)
+    assert not constants.is_proportional(w, other, 1e-3)
 
 
 # --------------------------------------------------------------------------- real files
@@ -208,6 +209,13 @@ def test_a_wrong_channel_is_named_and_the_page_shows_it(pair: dict[str, Path]) -
     assert any("input_1" in each for each in found.facts["assumed"])
     aligned = found.facts["aligned"]
     assert aligned["compute"] == aligned["compute_of"] == 4
+
+
+def test_diagnose_tells_the_kind_of_a_file_from_outside(pair: dict[str, Path]) -> None:
+    options = edgecompress.Options(store=pair["store"])
+    found = edgecompress.diagnose(pair["good"], artifact=pair["wrong"], data=pair["data"], options=options).facts
+    assert found["kind"] == "channel scale"
+    assert "channel 2 of 8" in found["says"]
 
 
 def test_equal_files_are_equal(pair: dict[str, Path]) -> None:

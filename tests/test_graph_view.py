@@ -141,6 +141,7 @@ GRAPH = Graph(
         Op("/fc/Gemm", "Gemm", 8, (tensor("reshaped", 4),), (tensor("out", 2),)),
     ),
     (tensor("x", 4), tensor("out", 2)),
+    views={"reshaped": "z"},
 )
 
 

@@ -33,7 +33,6 @@ from edgecompress.stages.diagnose import advice
 NAME = "diagnosis"
 GIVEN = "artifact"  # the stage that an artifact from outside stands for
 Quantizer = tuple[Variant, Stage]  # a variant, and the stage that compresses it last
-BROKEN = ("fault", "overflow")  # advice about an operator that computes something else
 KEPT = ("keep", "overflow")  # advice whose remedy is `skip`
 HEAD = ("  layer", "operator", "held as", "own", "so far", "growth", "effect", "source", "artifact", "outlier", "cut")
 
@@ -110,7 +109,7 @@ def diagnose(
         raise InputError(f"diagnose: runtime {subject.runtime} does not return the outputs of its layers")
     walk.stages(stages)
     found = _facts(walk, NAME)
-    if request.artifact and found["advice"] in BROKEN:  # what is wrong there is `diff`'s to tell
+    if request.artifact and found["advice"]:  # whether an operator computes something else is `diff`'s to tell
         how = {**how, "data": job.source.value.data}
         pair = (job.source.given, request.artifact)
         told = diff(*pair, items=request.items, split=request.split, options=options, **how).facts
